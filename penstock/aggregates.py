@@ -1,0 +1,46 @@
+"""Aggregators: aggregates that are written in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.schema import Shape
+
+
+class Aggregator:
+    """Folds values into an accumulator, per key and window.
+
+    `inputs` are SQL expressions over the row; `add` gets their values. The accumulator is kept in Spark's state
+    store with the shape `state`: a type ("double") for one value, or columns ("n bigint, s double") for a dict.
+
+    >>> class Longest(Aggregator):
+    ...     state, result = "string", "string"
+    ...     def start(self): return ""
+    ...     def add(self, acc, word): return max(acc, word, key=len)
+    ...     def merge(self, a, b): return max(a, b, key=len)
+    ...     def finish(self, acc): return acc
+    >>> Longest("word").inputs
+    ('word',)
+    """
+
+    state: Shape
+    result: str
+
+    def __init__(self, *inputs: str) -> None:
+        self.inputs = inputs
+
+    def start(self) -> Any:
+        """Return the accumulator of no rows."""
+        raise NotImplementedError
+
+    def add(self, acc: Any, *values: Any) -> Any:
+        """Return the accumulator with one row more."""
+        raise NotImplementedError
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """Return the accumulator of both rows' groups."""
+        raise NotImplementedError
+
+    def finish(self, acc: Any) -> Any:
+        """Return the result."""
+        raise NotImplementedError

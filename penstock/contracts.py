@@ -1,0 +1,137 @@
+"""What a source and a sink promise; subclass one of these to add your own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from penstock.schema import Schema
+
+Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
+Offsets = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of one sink; `id` is the same whenever the epoch is replayed, and never used again."""
+
+    lineage: str
+    sink: str
+    number: int
+
+    @property
+    def id(self) -> str:
+        """All three as one string."""
+        return f"{self.lineage}-{self.sink}-{self.number}"
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """One row that could not be read: why, its original bytes and where they stood."""
+
+    reason: str
+    raw: bytes
+    position: str
+
+
+class Connector:
+    """What sources and sinks share: two that are described alike are one."""
+
+    name: str
+
+    def spec(self) -> dict[str, Any] | None:
+        """Return what rebuilds it from JSON; None if it holds Python that JSON cannot."""
+        return None
+
+    def check(self) -> None:
+        """Raise a SettingsError if it cannot be used; called before Spark starts."""
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, type(self)):
+            return self is other
+        return self.spec() is not None and self.spec() == other.spec()
+
+    def __hash__(self) -> int:
+        spec = self.spec()
+        return id(self) if spec is None else hash(repr(spec))
+
+
+class Source(Connector):
+    """Something that is read by offsets, so that the same rows can be read again after a crash.
+
+    Guarantee: exactly once while `replayable`; else what was read and not yet written is lost in a crash.
+    """
+
+    schema: Schema
+    replayable: bool = True
+
+    def initial(self) -> Offsets:
+        """Return the offsets before the first row."""
+        return {}
+
+    def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
+        """Return how far one may read from `start`: at most about `max_rows` rows further."""
+        raise NotImplementedError
+
+    def read(
+        self, partition: str, start: int | str | None, end: int | str
+    ) -> Iterator[pa.RecordBatch | Rejected]:
+        """Yield the rows of one partition, `start` excluded from what is before it, up to `end`."""
+        raise NotImplementedError
+
+    def commit(self, offsets: Offsets) -> None:
+        """Every sink has the rows before these offsets; they will not be asked for again."""
+
+    def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[Any]:
+        """Cut an epoch into the pieces that tasks read; one per partition unless overridden."""
+        return [(part, start.get(part), end[part]) for part in end if start.get(part) != end[part]]
+
+    def read_split(self, split: Any) -> Iterator[pa.RecordBatch | Rejected]:
+        """Yield the rows of one piece."""
+        return self.read(*split)
+
+    def ended(self, offsets: Offsets) -> bool:
+        """Say whether nothing can ever come after these offsets."""
+        return False
+
+    def open(self, folder: str) -> None:
+        """Remember a folder of the checkpoint where the source may keep notes of its own."""
+
+    def begin(self) -> None:
+        """Start what must run beside the job in the driver's process; called after `open`."""
+
+    def finish(self) -> None:
+        """End what `begin` started."""
+
+
+class Sink(Connector):
+    """Something that is written epoch by epoch, in two steps.
+
+    `prepare` runs in a task and may run twice; its token says what it staged. `commit` runs in the driver
+    with all tokens of an epoch and may run twice with the same `epoch.id`: the second time does nothing.
+    """
+
+    guarantee: Guarantee = "at_least_once"
+    updates: bool = False
+    partitions: int | None = None
+
+    def open(self, schema: Schema, key: tuple[str, ...]) -> None:
+        """Learn what will be written; called in the driver before the first epoch."""
+
+    def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> Any:
+        """Stage the rows of one partition and return a token that can be pickled."""
+        raise NotImplementedError
+
+    def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
+        """Show what was staged, all of it or nothing."""
+        raise NotImplementedError
+
+    def abort(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
+        """Forget what was staged."""
+
+    def committed(self, epoch: Epoch) -> bool:
+        """Say whether the ledger has this epoch already."""
+        return False

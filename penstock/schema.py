@@ -1,0 +1,286 @@
+"""Schemas: a Spark DDL string, a dataclass or a dict, read once and known at every node."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cached_property
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from penstock.errors import BadSchema, UnknownColumn, choices
+
+Shape = typing.Union[str, type, Mapping[str, str], "Schema"]
+
+_PYTHON = {
+    str: "string",
+    int: "bigint",
+    float: "double",
+    bool: "boolean",
+    bytes: "binary",
+    datetime: "timestamp",
+    date: "date",
+    Decimal: "decimal(38,18)",
+    timedelta: "interval day to second",
+}
+_ARROW: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "smallint": pa.int16(),
+    "tinyint": pa.int8(),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "date": pa.date32(),
+    "void": pa.null(),
+    "interval day to second": pa.duration("us"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One column: its name, its Spark type in lower case, and whether it may be null."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+    @property
+    def arrow(self) -> pa.Field:
+        """The same column for Arrow."""
+        return pa.field(self.name, arrow_type(self.type), self.nullable)
+
+
+class Schema:
+    """An ordered set of columns.
+
+    >>> Schema("symbol string not null, price double") + {"size": "bigint"}
+    Schema('symbol string not null, price double, size bigint')
+    """
+
+    fields: tuple[Field, ...]
+
+    def __init__(self, shape: Shape | tuple[Field, ...]) -> None:
+        self.fields = _fields(shape)
+        _no_duplicates(self.names)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The column names, in order."""
+        return tuple(field.name for field in self.fields)
+
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """Each column's Spark type."""
+        return {field.name: field.type for field in self.fields}
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The same schema for Arrow."""
+        return pa.schema([field.arrow for field in self.fields])
+
+    @property
+    def ddl(self) -> str:
+        """The same schema as a Spark DDL string."""
+        return ", ".join(
+            f"{quoted(f.name)} {f.type}{'' if f.nullable else ' not null'}" for f in self.fields
+        )
+
+    def field(self, name: str) -> Field:
+        """Return one column; an unknown name lists those that exist."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        message = f"unknown column '{name}'"
+        raise UnknownColumn(message, hint=choices("columns here", self.names, name))
+
+    def nullable(self) -> Schema:
+        """Return the schema without `not null`."""
+        return Schema(tuple(Field(f.name, f.type) for f in self.fields))
+
+    def __add__(self, shape: Shape) -> Schema:
+        more = Schema(shape)
+        kept = tuple(f for f in self.fields if f.name not in more.names)
+        return Schema(kept + more.fields)
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self.fields == other.fields
+
+    def __hash__(self) -> int:
+        return hash(self.fields)
+
+    def __repr__(self) -> str:
+        return f"Schema({self.ddl!r})"
+
+
+def quoted(name: str) -> str:
+    """Quote a name for Spark SQL where that is needed."""
+    return name if name.isidentifier() else f"`{name.replace('`', '``')}`"
+
+
+def parse_type(text: str) -> str:
+    """Return a Spark type as Penstock writes it; a type that Spark does not have is refused."""
+    return Schema(f"x {text}").fields[0].type
+
+
+def arrow_type(text: str) -> pa.DataType:
+    """Return the Arrow type that carries a Spark type."""
+    if text in _ARROW:
+        return _ARROW[text]
+    tree = exp.DataType.build(text, dialect="spark")
+    match tree.this:
+        case exp.DataType.Type.DECIMAL:
+            return pa.decimal128(*(int(part.name) for part in tree.expressions))
+        case exp.DataType.Type.ARRAY:
+            return pa.list_(arrow_type(_type_text(tree.expressions[0])))
+        case exp.DataType.Type.MAP:
+            key, value = (arrow_type(_type_text(part)) for part in tree.expressions)
+            return pa.map_(key, value)
+        case exp.DataType.Type.STRUCT:
+            return pa.struct(
+                [(part.name, arrow_type(_type_text(part.args["kind"]))) for part in tree.expressions]
+            )
+    message = f"type {text!r} has no Arrow form"
+    raise BadSchema(message, hint=choices("types", _ARROW))
+
+
+def spark_type(arrow: pa.DataType) -> str:
+    """Return the Spark type of an Arrow type, as read from a Parquet file or a batch."""
+    for text, known in _ARROW.items():
+        if known == arrow:
+            return text
+    if pa.types.is_timestamp(arrow):
+        return "timestamp" if arrow.tz else "timestamp_ntz"
+    if pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
+        return "string"
+    if pa.types.is_dictionary(arrow):
+        return spark_type(arrow.value_type)
+    if pa.types.is_decimal(arrow):
+        return f"decimal({arrow.precision},{arrow.scale})"
+    if pa.types.is_map(arrow):
+        return f"map<{spark_type(arrow.key_type)},{spark_type(arrow.item_type)}>"
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        return f"array<{spark_type(arrow.value_type)}>"
+    if pa.types.is_struct(arrow):
+        parts = ",".join(f"{quoted(part.name)}:{spark_type(part.type)}" for part in arrow)
+        return f"struct<{parts}>"
+    if pa.types.is_unsigned_integer(arrow):
+        return "decimal(20,0)" if arrow.bit_width == 64 else "bigint"
+    message = f"Arrow type {arrow} has no Spark form"
+    raise BadSchema(message)
+
+
+def from_arrow(schema: pa.Schema) -> Schema:
+    """Return the schema of an Arrow table."""
+    return Schema(tuple(Field(f.name, spark_type(f.type)) for f in schema))
+
+
+def _fields(shape: Shape | tuple[Field, ...]) -> tuple[Field, ...]:
+    if isinstance(shape, Schema):
+        return shape.fields
+    if isinstance(shape, tuple):
+        return shape
+    if isinstance(shape, str):
+        return _from_ddl(shape)
+    if isinstance(shape, Mapping):
+        return _from_ddl(", ".join(f"{quoted(name)} {kind}" for name, kind in shape.items()))
+    if dataclasses.is_dataclass(shape):
+        return _from_dataclass(shape)
+    message = f"{shape!r} is not a schema"
+    raise BadSchema(message, hint='pass a DDL string ("a string, b bigint"), a dataclass or a dict')
+
+
+def _from_ddl(ddl: str) -> tuple[Field, ...]:
+    try:
+        tree = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
+        columns = tree.this.expressions
+        return tuple(_from_column(column) for column in columns)
+    except (SqlglotError, AttributeError, KeyError) as error:
+        message = f"cannot read the schema {ddl!r}"
+        hint = 'write columns as "name type, name type not null", as in Spark\'s CREATE TABLE'
+        raise BadSchema(message, hint=hint) from error
+
+
+def _from_column(column: exp.Expression) -> Field:
+    constraints = [part.args["kind"] for part in column.args.get("constraints") or []]
+    required = any(
+        isinstance(kind, exp.NotNullColumnConstraint) and not kind.args.get("allow_null")
+        for kind in constraints
+    )
+    return Field(column.name, _type_text(column.args["kind"]), not required)
+
+
+def _type_text(tree: exp.Expression) -> str:
+    """Write a parsed type the one way that Penstock compares."""
+    kind = tree.this
+    if kind == exp.DataType.Type.STRUCT:
+        parts = (f"{quoted(p.name)}:{_type_text(p.args['kind'])}" for p in tree.expressions)
+        return f"struct<{','.join(parts)}>"
+    if kind in (exp.DataType.Type.ARRAY, exp.DataType.Type.MAP):
+        return f"{tree.this.value.lower()}<{','.join(map(_type_text, tree.expressions))}>"
+    if kind == exp.DataType.Type.DECIMAL:
+        given = [part.name for part in tree.expressions]
+        precision, scale = (given + ["0"])[:2] if given else ("10", "0")
+        return f"decimal({precision},{scale})"
+    if kind in (exp.DataType.Type.VARCHAR, exp.DataType.Type.CHAR):
+        return "string"
+    text = tree.sql("spark").lower()
+    if text not in _ARROW:
+        message = f"unknown type {text!r}"
+        raise BadSchema(message, hint=choices("types", _ARROW, text))
+    return text
+
+
+def _from_dataclass(shape: type) -> tuple[Field, ...]:
+    hints = typing.get_type_hints(shape)
+    return tuple(
+        Field(f.name, *_from_hint(hints[f.name], f"{shape.__name__}.{f.name}"))
+        for f in dataclasses.fields(shape)
+    )
+
+
+def _from_hint(hint: object, where: str) -> tuple[str, bool]:
+    """Return the Spark type of a Python annotation, and whether it may be null."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        (inner,) = [arg for arg in args if arg is not type(None)]
+        return _from_hint(inner, where)[0], True
+    if hint in _PYTHON:
+        return _PYTHON[hint], False  # type: ignore[index]
+    if origin is list:
+        return f"array<{_from_hint(args[0], where)[0]}>", False
+    if origin is dict:
+        return f"map<{_from_hint(args[0], where)[0]},{_from_hint(args[1], where)[0]}>", False
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        parts = ",".join(f"{quoted(f.name)}:{f.type}" for f in _from_dataclass(hint))
+        return f"struct<{parts}>", False
+    message = f"{where}: no Spark type for the annotation {hint!r}"
+    known = [kind.__name__ for kind in _PYTHON]
+    raise BadSchema(message, hint=choices("annotations", [*known, "list[T]", "dict[K, V]"]))
+
+
+def _no_duplicates(names: tuple[str, ...]) -> None:
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        message = f"column {', '.join(sorted(twice))!r} is there twice"
+        raise BadSchema(message, hint="give each column a name of its own")
