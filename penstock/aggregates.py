@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.schema import Shape
+from penstock.errors import BadSchema
+from penstock.schema import Schema, Shape, parse_type, quoted
 
 
 class Aggregator:
@@ -44,3 +45,22 @@ class Aggregator:
     def finish(self, acc: Any) -> Any:
         """Return the result."""
         raise NotImplementedError
+
+
+def state_type(shape: Shape) -> str:
+    """Return the Spark type that holds an accumulator.
+
+    >>> state_type("double"), state_type("n bigint, s double")
+    ('double', 'struct<n:bigint,s:double>')
+    """
+    if isinstance(shape, str):
+        try:
+            return parse_type(shape)
+        except BadSchema:
+            pass
+    return struct_type(Schema(shape))
+
+
+def struct_type(schema: Schema) -> str:
+    """Return the Spark type of a whole row."""
+    return f"struct<{','.join(f'{quoted(f.name)}:{f.type}' for f in schema)}>"

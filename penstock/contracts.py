@@ -8,10 +8,21 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.schema import Schema
+from penstock.schema import Field, Schema
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
+OnError = Literal["reject", "fail"]
 Offsets = Mapping[str, int | str]
+
+# The one schema of rejected rows; made of fields, for workers need it and should not load the SQL parser.
+REJECTED = Schema(
+    (
+        *(Field(name, "string") for name in ("node", "reason", "row")),
+        Field("raw", "binary"),
+        *(Field(name, "string") for name in ("source", "position")),
+        Field("epoch", "bigint"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,9 @@ class Connector:
     def spec(self) -> dict[str, Any] | None:
         """Return what rebuilds it from JSON; None if it holds Python that JSON cannot."""
         return None
+
+    def under(self, folder: str) -> None:
+        """Learn the folder that relative paths start from; called before `check`."""
 
     def check(self) -> None:
         """Raise a SettingsError if it cannot be used; called before Spark starts."""
@@ -92,6 +106,10 @@ class Source(Connector):
     def read_split(self, split: Any) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of one piece."""
         return self.read(*split)
+
+    def behind(self, offsets: Offsets) -> int | None:
+        """Return about how many rows are there after these offsets, if that can be told."""
+        return None
 
     def ended(self, offsets: Offsets) -> bool:
         """Say whether nothing can ever come after these offsets."""

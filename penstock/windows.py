@@ -20,6 +20,18 @@ class Window:
     slide_us: int
     offset_us: int = 0
 
+    def late_before(self, watermark_us: int) -> int:
+        """Return the first time that still has a window which ends after the watermark.
+
+        >>> tumbling("10s").late_before(25_000_000)
+        20000000
+        """
+        if self.kind == "session":
+            return watermark_us - self.size_us + 1
+        # The last window of a row begins at the step at or before it, so the bound is a step too.
+        steps = (watermark_us - self.size_us - self.offset_us) // self.slide_us + 1
+        return steps * self.slide_us + self.offset_us
+
     def __str__(self) -> str:
         if self.kind == "session":
             return f"session(gap={span_text(self.size_us)})"

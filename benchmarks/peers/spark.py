@@ -1,0 +1,112 @@
+"""PySpark by hand: Structured Streaming with the settings that Penstock uses, or with Spark's own."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.peers.protocol import Config, Folders, main
+
+SCHEMA = "symbol string, price double, size bigint, ts timestamp"
+# The bench is about streaming, not about consoles; and times without zone would depend on the machine.
+QUIET = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+}
+# What penstock/spark/session.py sets; a test compares.
+TUNED = {
+    **QUIET,
+    "spark.ui.enabled": "false",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+}
+
+
+def session(config: Config) -> SparkSession:
+    """Return this process's session: the first call starts it."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    defaults = config.system == "spark-defaults"
+    builder = SparkSession.builder.appName(config.system)
+    builder = builder.master("local[*]" if defaults else f"local[{config.cores},4]")
+    settings = QUIET if defaults else tuned(config.cores)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def tuned(cores: int) -> dict[str, str]:
+    """Return Penstock's settings for so many cores."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return {
+        **TUNED,
+        "spark.driver.memory": f"{min(max(memory // 4, 1024), 8192)}m",
+        "spark.sql.shuffle.partitions": str(cores),
+    }
+
+
+def read(spark: SparkSession, config: Config) -> DataFrame:
+    """Read one file per epoch; the file that closes the windows comes last."""
+    reader = spark.readStream.format(config.format).schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    if config.format == "csv":
+        reader = reader.option("header", True)
+    folder, last = config.input.rsplit("/", 1)
+    closing = config.closing.rsplit("/", 1)[1]
+    return reader.load(f"{folder}/{{{last},{closing}}}" if config.case == "windowed" else config.input)
+
+
+def windowed(trades: DataFrame) -> DataFrame:
+    """VWAP per symbol and minute."""
+    groups = (
+        trades.filter("size > 0")
+        .withWatermark("ts", "5 seconds")
+        .groupBy("symbol", F.window("ts", "60 seconds"))
+    )
+    return groups.agg(
+        F.expr("sum(price * size) / sum(size) AS vwap"),
+        F.sum("size").alias("volume"),
+        F.count("*").alias("trades"),
+    ).selectExpr(
+        "symbol", "window.start AS window_start", "window.end AS window_end", "vwap", "volume", "trades"
+    )
+
+
+def stateless(trades: DataFrame) -> DataFrame:
+    """A filter and a projection."""
+    return trades.filter("size > 0").selectExpr("symbol", "price * size AS notional", "ts")
+
+
+def python(trades: DataFrame) -> DataFrame:
+    """A Python function on each row."""
+
+    @F.udf("symbol string, notional double, ts timestamp")
+    def notional(row):  # type: ignore[no-untyped-def]
+        return {"symbol": row["symbol"], "notional": row["price"] * row["size"], "ts": row["ts"]}
+
+    return trades.select(notional(F.struct("*")).alias("made")).select("made.*")
+
+
+CASES = {"windowed": windowed, "stateless": stateless, "python": python}
+
+
+def job(config: Config, folders: Folders) -> list[float]:
+    """Run the query until all files are read; return milliseconds per epoch that read rows."""
+    made = CASES[config.case](read(session(config), config))
+    stream = made.writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
+    query = stream.option("checkpointLocation", folders.checkpoint).start(folders.output)
+    query.awaitTermination()
+    return [float(epoch.batchDuration) for epoch in query.recentProgress if epoch.numInputRows]
+
+
+if __name__ == "__main__":
+    main(job)

@@ -1,0 +1,116 @@
+"""A system in a process of its own, and how much memory all of its processes took."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import IO
+
+import psutil
+
+from benchmarks.peers import ROOT, command
+from benchmarks.peers.protocol import Config, Outcome
+
+SAMPLE_SECONDS = 0.05
+# Listing all processes costs milliseconds, reading the memory of known ones microseconds.
+SAMPLES_PER_LISTING = 10
+STOP_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A system's outcome and its peak memory; or, without an outcome, why there is none."""
+
+    outcome: Outcome | None
+    peak_mb: float
+    error: str = ""
+
+
+def measure(config: Config) -> Measured:
+    """Run a system to its end."""
+    config = replace(config, started=time.time())
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command(config.system, json.dumps(asdict(config))),
+            cwd=ROOT,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=errors,
+        )
+        peak = _Peak(process.pid)
+        try:
+            code = process.wait()
+        finally:
+            peak.stop()
+            _end(process, peak.known)
+        if code:
+            return Measured(None, peak.mb, _tail(errors) or _tail(said) or f"exit code {code}")
+        return Measured(Outcome(**json.loads(_tail(said))), peak.mb)
+
+
+def _environment() -> dict[str, str]:
+    from penstock.spark.java import find_java
+
+    # A path of ours would put our libraries before those of a system's own environment.
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return kept | {"JAVA_HOME": str(find_java().home), "PYTHONUNBUFFERED": "1"}
+
+
+def _tail(stream: IO[str]) -> str:
+    """Return the last line that says something."""
+    stream.seek(0)
+    lines = [line.strip() for line in stream if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def _end(process: subprocess.Popen[bytes], family: list[psutil.Process]) -> None:
+    """End what a system left behind: only processes that were seen as children of the one we started."""
+    if process.poll() is None:
+        process.terminate()
+    _, alive = psutil.wait_procs(family, timeout=STOP_SECONDS)
+    for left in alive:
+        left.kill()
+    process.wait()
+
+
+class _Peak:
+    """Watches the resident memory of a process and its children, and keeps the largest sum."""
+
+    def __init__(self, pid: int) -> None:
+        self.mb = 0.0
+        self.known: list[psutil.Process] = []
+        self._root = psutil.Process(pid)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        count = 0
+        while not self._stopped.wait(SAMPLE_SECONDS):
+            if count % SAMPLES_PER_LISTING == 0:
+                self._list()
+            count += 1
+            self.mb = max(self.mb, sum(map(_resident, self.known)) / 2**20)
+
+    def _list(self) -> None:
+        try:
+            self.known = [self._root, *self._root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0

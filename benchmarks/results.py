@@ -1,0 +1,151 @@
+"""What every bench writes: one JSON document, a table, a chart."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from penstock.settings import cores
+from penstock.spark.java import find_java
+
+OURS = "penstock"
+BATCH = ("duckdb",)
+BARS = {"spark": 0.95, "spark-defaults": 1.2}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One system in one case; `extra` is what only this bench measures."""
+
+    system: str
+    case: str
+    rows_per_s: float
+    seconds: float
+    peak_mb: float
+    equal: bool
+    extra: Mapping[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a flat object of the document."""
+        flat = asdict(self)
+        return {**{name: flat[name] for name in flat if name != "extra"}, **self.extra}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What Penstock has to reach against another system."""
+
+    text: str
+    reached: bool
+
+
+def document(bench: str, settings: Mapping[str, Any], results: Iterable[Result]) -> dict[str, Any]:
+    """Return the document that is written as JSON."""
+    results = list(results)
+    return {
+        "bench": bench,
+        "machine": machine(),
+        "settings": dict(settings),
+        "results": [result.as_dict() for result in results],
+        "ratios": ratios(results),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Describe where this runs."""
+    return {
+        "cpu": _cpu(),
+        "cores": cores(),
+        "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        "java": find_java().version,
+        "spark": version("pyspark"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def ratios(results: Iterable[Result]) -> dict[str, float]:
+    """Return by how much Penstock is faster than each other, per case where there are several.
+
+    >>> ratios([Result("penstock", "a", 300.0, 1, 1, True), Result("spark", "a", 200.0, 1, 1, True)])
+    {'penstock/spark': 1.5}
+    """
+    results = [result for result in results if result.rows_per_s]
+    ours = {result.case: result for result in results if result.system == OURS}
+    several = len({result.case for result in results}) > 1
+    return {
+        f"{OURS}/{other.system}{':' + other.case if several else ''}": round(
+            ours[other.case].rows_per_s / other.rows_per_s, 3
+        )
+        for other in results
+        if other.system != OURS and other.case in ours
+    }
+
+
+def bars(found: Mapping[str, float]) -> list[Bar]:
+    """Say which bars were reached; a batch system has none."""
+    made = []
+    for pair, ratio in found.items():
+        other = pair.split("/")[1].split(":")[0]
+        if other not in BATCH:
+            least = BARS.get(other, 1.0)
+            made.append(Bar(f"{pair} {ratio:.2f}, bar {least:.2f}", ratio >= least))
+    return made
+
+
+def save(made: Mapping[str, Any], path: Path) -> None:
+    """Write the document."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(made, indent=2) + "\n")
+
+
+def show(made: Mapping[str, Any], note: str, *, with_bars: bool = True) -> None:
+    """Print the table, the ratios' bars, and what was left out."""
+    console = Console()
+    where = made["machine"]
+    console.print(
+        f"{made['bench']}: {where['cpu']}, {where['cores']} cores, {where['memory_gb']} GiB", style="bold"
+    )
+    console.print(_table(made["results"]))
+    console.print(note, style="dim", highlight=False)
+    for name, why in made["settings"].get("skipped", {}).items():
+        console.print(f"- {name}: skipped: {why}", style="yellow", highlight=False)
+    for bar in bars(made["ratios"]) if with_bars else ():
+        mark, style = ("✓", "green") if bar.reached else ("✗", "red")
+        console.print(f"{mark} {bar.text}", style=style, highlight=False)
+
+
+def _table(results: list[dict[str, Any]]) -> Table:
+    extra = [name for name in results[0] if name not in Result.__annotations__] if results else []
+    table = Table("system", "case")
+    for name in ("rows/s", "seconds", *extra, "peak MB"):
+        table.add_column(name, justify="right")
+    table.add_column("equal")
+    for row in results:
+        figures = [
+            f"{row['rows_per_s']:,.0f}",
+            f"{row['seconds']:.2f}",
+            *(f"{row[name]:,.1f}" for name in extra),
+        ]
+        equal = "[green]yes[/]" if row["equal"] else "[red]NO[/]"
+        table.add_row(row["system"], row["case"], *figures, f"{row['peak_mb']:,.0f}", equal)
+    return table
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

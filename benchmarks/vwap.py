@@ -1,0 +1,100 @@
+"""VWAP per symbol over 60 s windows: the same files and the same job in every system."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import chart, results
+from benchmarks.answer import answer, is_equal
+from benchmarks.data import CACHE, Trades
+from benchmarks.peers import INSTALLABLE, installed
+from benchmarks.peers.protocol import Config
+from benchmarks.process import Measured, measure
+from penstock.settings import cores
+
+NOTE = """\
+seconds: best of {runs} after a warm-up in one process, from the start of the query until all results are
+written; imports, JVM and session are not in it, but in cold_s: from the start of the process to the end of
+its first run. peak: resident memory of all its processes. equal: every row is that of DuckDB in batch."""
+INSTALL = "not installed; run `make bench-peers`"
+
+
+def run(
+    events: int = 2_000_000,
+    symbols: int = 10_000,
+    format: str = "parquet",
+    epochs: int = 12,
+    peers: Sequence[str] = ("spark", "spark-defaults", "duckdb"),
+    json: Path | str | None = None,
+    *,
+    ours: bool = True,
+    runs: int = 3,
+    cache: Path = CACHE,
+) -> int:
+    """Measure Penstock and its peers one after the other; return 1 if one has not the right result."""
+    trades = Trades(events, symbols, format, epochs, cache)
+    trades.prepare()
+    skipped = {name: why for name in peers if (why := _reason(name, format))}
+    systems = [*([results.OURS] if ours else []), *(name for name in peers if name not in skipped)]
+    found = [_result(trades, name, runs) for name in systems]
+    settings = {
+        "events": events,
+        "symbols": symbols,
+        "format": format,
+        "epochs": epochs,
+        "runs": runs,
+        "skipped": skipped,
+    }
+    made = results.document("vwap", settings, found)
+    target = Path(json) if json else cache / "vwap.json"
+    results.save(made, target)
+    chart.draw(made, target.with_suffix(".png"))
+    results.show(made, NOTE.format(runs=runs))
+    print(f"written: {target} and {target.with_suffix('.png')}")
+    return 0 if all(result.equal for result in found) else 1
+
+
+def _reason(name: str, format: str) -> str | None:
+    """Return why a system cannot take part."""
+    if not installed(name):
+        return INSTALL
+    if name in INSTALLABLE and format == "parquet":
+        return "its file connectors read csv and json, not parquet; pass --format csv"
+    return None
+
+
+def _result(trades: Trades, system: str, runs: int) -> results.Result:
+    print(f"{system} ...", flush=True)
+    work = trades.folder / "work" / system
+    config = Config(
+        system=system,
+        case="windowed",
+        format=trades.format,
+        input=str(trades.input),
+        closing=str(trades.closing),
+        work=str(work),
+        epoch_rows=-(-trades.events // trades.epochs),
+        cores=cores(),
+        started=0.0,
+        runs=runs,
+    )
+    try:
+        return _judge(trades, system, measure(config))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _judge(trades: Trades, system: str, measured: Measured) -> results.Result:
+    case, outcome = f"vwap-{trades.format}", measured.outcome
+    if outcome is None:
+        print(f"{system} failed: {measured.error}")
+        return results.Result(system, case, 0.0, 0.0, measured.peak_mb, False, {"cold_s": 0.0})
+    expected = answer("windowed", trades.input, trades.format)
+    equal = is_equal("windowed", expected, outcome)
+    best = min(outcome.seconds)
+    cold = {"cold_s": round(outcome.cold, 3)}
+    return results.Result(
+        system, case, round(trades.events / best), round(best, 3), round(measured.peak_mb), equal, cold
+    )

@@ -1,0 +1,74 @@
+"""Penstock: a streaming platform for Python teams, on Spark."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.aggregates import Aggregator as Aggregator
+    from penstock.contracts import Epoch as Epoch
+    from penstock.contracts import Rejected as Rejected
+    from penstock.contracts import Sink as Sink
+    from penstock.contracts import Source as Source
+    from penstock.errors import CheckpointError as CheckpointError
+    from penstock.errors import PenstockError as PenstockError
+    from penstock.errors import PipelineError as PipelineError
+    from penstock.errors import RunError as RunError
+    from penstock.errors import SettingsError as SettingsError
+    from penstock.inputs import datagen as datagen
+    from penstock.inputs import from_items as from_items
+    from penstock.inputs import read as read
+    from penstock.inputs import read_files as read_files
+    from penstock.inputs import read_stdin as read_stdin
+    from penstock.outputs import callback as callback
+    from penstock.outputs import collect as collect
+    from penstock.outputs import console as console
+    from penstock.outputs import files as files
+    from penstock.pipeline import Pipeline as Pipeline
+    from penstock.report import Counts as Counts
+    from penstock.report import Progress as Progress
+    from penstock.report import Report as Report
+    from penstock.schema import Schema as Schema
+    from penstock.settings import Settings as Settings
+    from penstock.sql import sql as sql
+    from penstock.stream import KeyedStream as KeyedStream
+    from penstock.stream import Output as Output
+    from penstock.stream import Stream as Stream
+    from penstock.stream import WindowedStream as WindowedStream
+    from penstock.windows import Window as Window
+    from penstock.windows import session as session
+    from penstock.windows import sliding as sliding
+    from penstock.windows import tumbling as tumbling
+
+__version__ = "0.1.0"
+
+# Names are loaded when they are first used: Spark's workers import this package too, and need little of it.
+_HOMES = {
+    "aggregates": ("Aggregator",),
+    "contracts": ("Epoch", "Rejected", "Sink", "Source"),
+    "errors": ("CheckpointError", "PenstockError", "PipelineError", "RunError", "SettingsError"),
+    "inputs": ("datagen", "from_items", "read", "read_files", "read_stdin"),
+    "outputs": ("callback", "collect", "console", "files"),
+    "pipeline": ("Pipeline",),
+    "report": ("Counts", "Progress", "Report"),
+    "schema": ("Schema",),
+    "settings": ("Settings",),
+    "sql": ("sql",),
+    "stream": ("KeyedStream", "Output", "Stream", "WindowedStream"),
+    "windows": ("Window", "session", "sliding", "tumbling"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        message = f"module 'penstock' has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(f"penstock.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

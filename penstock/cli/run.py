@@ -1,0 +1,40 @@
+"""`penstock run`: run a pipeline here and show how it goes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from penstock.cli.options import Sets, Target
+from penstock.cli.summary import summary
+from penstock.cli.view import watch
+from penstock.entries import load_entry
+from penstock.settings import Settings
+
+Until = Literal["stopped", "drained", "ended"]
+
+
+def run(
+    target: Target,
+    sets: Sets = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Section [profiles.NAME] of penstock.toml to lay over [settings].")
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Folder of the checkpoint; run again from it to go on.")
+    ] = None,
+    until: Annotated[
+        Until,
+        typer.Option(
+            help="stopped: until Ctrl-C. drained: until the input that is there is read; windows stay open. "
+            "ended: the same, and all windows are closed for good."
+        ),
+    ] = "stopped",
+) -> None:
+    """Run a pipeline here. Ctrl-C finishes the epoch and stops; the next run goes on from there."""
+    settings = Settings.load(profile)
+    pipeline = load_entry(target, sets or [])
+    started = pipeline.start(until=until, checkpoint=checkpoint, settings=settings)
+    report = watch(started, pipeline.name)
+    typer.echo(summary(pipeline.name, report))

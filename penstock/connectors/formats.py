@@ -1,0 +1,181 @@
+"""Blocks of text lines to Arrow, with every bad line found and set aside exactly.
+
+A block is parsed whole by Arrow. If that fails, it is cut down to pieces with bad lines; there a screen
+finds the usual ones in bulk, and what it lets through is parsed again, and bisected if that fails. The screen
+refuses nothing that Arrow takes, so a line's fate does not depend on the block it came in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.connectors.csv_format import CsvDecoder
+from penstock.connectors.json_format import JsonDecoder
+from penstock.connectors.rejects import broken, without
+from penstock.connectors.text_format import TextDecoder
+from penstock.contracts import Rejected
+from penstock.errors import BadSchema, BadValue, choices
+from penstock.schema import Schema
+
+TEXT = Schema("value string")
+FORMATS = ("csv", "json", "parquet", "text")
+ENDINGS = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".txt": "text",
+    ".text": "text",
+    ".log": "text",
+}
+# Larger pieces are first cut down, for most of their lines are good.
+_MOST_SCREENED = 2048
+
+
+class Decoder(Protocol):
+    """One text format: lines to a batch, row n from line n."""
+
+    def decode(self, data: bytes) -> pa.RecordBatch:
+        """Return the rows of whole, non-blank lines; raise ArrowInvalid if not each line is one row."""
+
+    def blank(self, line: bytes) -> bool:
+        """Say whether a line is skipped silently."""
+
+    def bare(self, line: bytes) -> bytes:
+        """Return a line without the space around it that does not count."""
+
+    def screen(self, lines: Sequence[bytes]) -> dict[int, str]:
+        """Return lines that `decode` surely refuses, and why: all it can find quickly, maybe not all."""
+
+    def reason(self, line: bytes, error: Exception) -> str:
+        """Say why a line is bad that the screen let through."""
+
+
+class Parser:
+    """Parses blocks of one format into one schema; a line is judged by all declared columns."""
+
+    def __init__(self, decoder: Decoder, schema: Schema) -> None:
+        self._decoder, self._schema = decoder, schema
+
+    def parse(self, block: bytes, path: str, offset: int = 0) -> Iterator[pa.RecordBatch | Rejected]:
+        """Yield the rows of whole lines, in order, and the bad ones with their place in the file."""
+        try:
+            batch = self._decode(block)
+            lines: list[tuple[int, bytes]] | None = None
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            lines = self._lines(block)
+            batch, lines, rejects = self._isolate(lines)
+            yield from (Rejected(why, raw, f"{path}:{offset + at}") for at, raw, why in rejects)
+        nulls = broken(batch, self._schema)
+        if nulls:
+            lines = self._lines(block) if lines is None else lines
+            yield from (Rejected(why, lines[n][1], f"{path}:{offset + lines[n][0]}") for n, why in nulls)
+            batch = without(batch, [n for n, _ in nulls])
+        if batch.num_rows:
+            yield batch
+
+    def _decode(self, data: bytes) -> pa.RecordBatch:
+        if not data.isascii():
+            data.decode()
+        return self._decoder.decode(data)
+
+    def _lines(self, block: bytes) -> list[tuple[int, bytes]]:
+        """Return each line that counts, with its place in the block."""
+        found, at = [], 0
+        for line in block.removesuffix(b"\n").split(b"\n"):
+            bare = line.removesuffix(b"\r")
+            if not self._decoder.blank(bare):
+                found.append((at, bare))
+            at += len(line) + 1
+        return found
+
+    def _isolate(
+        self, lines: list[tuple[int, bytes]]
+    ) -> tuple[pa.RecordBatch, list[tuple[int, bytes]], list[tuple[int, bytes, str]]]:
+        """Return the rows that parse, their lines, and the lines that do not with the reason of each."""
+        bad: dict[int, str] = {}
+        good: list[pa.RecordBatch] = []
+        pieces = [(list(range(len(lines))), False)]
+        while pieces:
+            piece, screened = pieces.pop()
+            texts = [lines[n][1] for n in piece]
+            try:
+                good.append(self._decode(b"\n".join(map(self._decoder.bare, texts))))
+            except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+                if len(piece) > _MOST_SCREENED:
+                    pieces += [(part, False) for part in reversed(_cut(piece, 8))]
+                elif not screened:
+                    found = self._screen(texts)
+                    bad |= {piece[n]: why for n, why in found.items()}
+                    pieces.append(([at for n, at in enumerate(piece) if n not in found], True))
+                elif len(piece) > 1:
+                    pieces += [(part, True) for part in reversed(_cut(piece, 2))]
+                else:
+                    bad[piece[0]] = self._decoder.reason(texts[0], error)
+        kept = [line for n, line in enumerate(lines) if n not in bad]
+        return self._joined(good), kept, [(*lines[n], bad[n]) for n in sorted(bad)]
+
+    def _screen(self, lines: Sequence[bytes]) -> dict[int, str]:
+        bad = {n: why for n, line in enumerate(lines) if not line.isascii() and (why := _not_text(line))}
+        rest = [n for n in range(len(lines)) if n not in bad]
+        return bad | {rest[n]: why for n, why in self._decoder.screen([lines[n] for n in rest]).items()}
+
+    def _joined(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        schema = self._schema.nullable().arrow
+        return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _cut(piece: list[int], parts: int) -> list[list[int]]:
+    size = -(-len(piece) // parts)
+    return [piece[at : at + size] for at in range(0, len(piece), size)]
+
+
+def _not_text(line: bytes) -> str | None:
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: byte 0x{line[error.start]:02x} at {error.start}"
+    return None
+
+
+def parser(format: str, schema: Schema, columns: Sequence[str] | None = None) -> Parser:
+    r"""Return the parser of a text format; `columns` is the order in a csv file, if it has a header.
+
+    >>> list(parser("csv", Schema("a int")).parse(b"1\nx\n", "f.csv"))[0]
+    Rejected(reason="column a: 'x' cannot be read as int", raw=b'x', position='f.csv:2')
+    """
+    decoders: dict[str, Callable[[], Decoder]] = {
+        "csv": lambda: CsvDecoder(schema, columns),
+        "json": lambda: JsonDecoder(schema),
+        "text": lambda: TextDecoder(schema),
+    }
+    if format not in decoders:
+        message = f"format {format!r} is not known"
+        raise BadValue(message, hint=choices("formats", decoders, format))
+    return Parser(decoders[format](), schema)
+
+
+def guess_format(path: str) -> str | None:
+    """Return the format that a file's ending says, `.gz` aside; None if it says none.
+
+    >>> guess_format("trades.csv.gz")
+    'csv'
+    """
+    return ENDINGS.get(os.path.splitext(path.removesuffix(".gz"))[1].lower())
+
+
+def declared(schema: Schema | None, format: str, what: str) -> Schema:
+    """Return the schema to read a text format with; csv and json do not carry one."""
+    if schema is None and format == "text":
+        return TEXT
+    if schema is None:
+        message = f"{what}: {format} needs a schema"
+        raise BadSchema(message, hint='pass schema="name type, ...": types are never guessed from rows')
+    if format != "parquet":
+        parser(format, schema)
+    return schema

@@ -1,0 +1,135 @@
+"""Parquet files: their schema, their row groups, their rows in the declared types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.connectors.rejects import broken, without
+from penstock.contracts import Rejected
+from penstock.errors import SourceFailed
+from penstock.schema import Schema, from_arrow, spark_type
+
+BATCH = 65_536
+
+
+def read_schema(path: str) -> Schema:
+    """Return the schema in a file's footer; a time without zone is read as UTC."""
+    found = from_arrow(_opened(path).schema_arrow)
+    return Schema({f.name: "timestamp" if f.type == "timestamp_ntz" else f.type for f in found})
+
+
+def row_groups(path: str, schema: Schema) -> tuple[int, ...]:
+    """Return the rows of each row group; a file that lacks a declared column or has another type fails."""
+    with _opened(path) as file:
+        for field in schema.arrow:
+            _column_type(path, file.schema_arrow, field)
+        return tuple(file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups))
+
+
+def read_groups(path: str, first: int, last: int, schema: Schema) -> Iterator[pa.RecordBatch | Rejected]:
+    """Yield the rows of some row groups; those with a null where none may be are set aside."""
+    with _opened(path) as file:
+        row = sum(file.metadata.row_group(n).num_rows for n in range(first))
+        batches = file.iter_batches(
+            BATCH, row_groups=list(range(first, last)), columns=list(schema.names), use_threads=False
+        )
+        for batch in _guarded(batches, path):
+            cast = _cast(batch, schema, path)
+            nulls = broken(cast, schema)
+            for n, why in nulls:
+                raw = json.dumps(cast.slice(n, 1).to_pylist()[0], default=str).encode()
+                yield Rejected(why, raw, f"{path}:{row + n}")
+            row += cast.num_rows
+            yield without(cast, [n for n, _ in nulls]) if nulls else cast
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except FileNotFoundError as error:
+        message = f"{path} was found earlier and is gone"
+        hint = "put it back: its rows are part of an epoch that is not yet finished"
+        raise SourceFailed(message, hint=hint) from error
+    except (pa.ArrowInvalid, OSError) as error:
+        message = f"{path} cannot be read as Parquet: {error}"
+        hint = "is it still being written? Write under a name that ends in .tmp, then rename it"
+        raise SourceFailed(message, hint=hint) from error
+
+
+def _guarded(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except (pa.ArrowException, OSError) as error:
+        message = f"{path} is damaged: {error}"
+        raise SourceFailed(message, hint="write the file again") from error
+
+
+def _column_type(path: str, found: pa.Schema, field: pa.Field) -> pa.DataType:
+    if field.name not in found.names:
+        message = f"{path} lacks column '{field.name}' ({spark_type(field.type)})"
+        raise SourceFailed(message, hint=f"columns there: {', '.join(found.names)}")
+    kind = found.field(field.name).type
+    if not _fits(kind, field.type):
+        raise _misfit(path, field, kind)
+    return kind
+
+
+def _misfit(path: str, field: pa.Field, kind: pa.DataType, why: str = "") -> SourceFailed:
+    declared, there = spark_type(field.type), str(kind)
+    message = f"{path}: column '{field.name}' is {there} there and {declared} in the schema{why}"
+    return SourceFailed(message, hint="declare the type of the file, and cast later")
+
+
+def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Say whether a cast keeps the meaning; whether each value fits shows when it is cast."""
+    if pa.types.is_dictionary(kind):
+        return _fits(kind.value_type, wanted)
+    if pa.types.is_timestamp(wanted):
+        return pa.types.is_timestamp(kind) and (wanted.tz is not None or kind.tz is None)
+    if pa.types.is_struct(wanted) and pa.types.is_struct(kind):
+        names = {part.name: part.type for part in kind}
+        return all(part.name in names and _fits(names[part.name], part.type) for part in wanted)
+    if pa.types.is_map(wanted) and pa.types.is_map(kind):
+        return _fits(kind.key_type, wanted.key_type) and _fits(kind.item_type, wanted.item_type)
+    if pa.types.is_list(wanted) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return _fits(kind.value_type, wanted.value_type)
+    if pa.types.is_floating(wanted) and pa.types.is_floating(kind):
+        # Arrow's safe casts round a double to a float without a word.
+        return bool(kind.bit_width <= wanted.bit_width)
+    return kind in (wanted, pa.null()) or _family(wanted) in _families(kind)
+
+
+def _family(kind: pa.DataType) -> str:
+    names = [
+        ("string", (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)),
+        ("binary", (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)),
+        ("integer", (pa.types.is_integer,)),
+        ("float", (pa.types.is_floating,)),
+        ("decimal", (pa.types.is_decimal,)),
+        ("date", (pa.types.is_date,)),
+        ("duration", (pa.types.is_duration,)),
+    ]
+    return next((name for name, checks in names if any(check(kind) for check in checks)), str(kind))
+
+
+def _families(kind: pa.DataType) -> tuple[str, ...]:
+    """Return the kinds of type that a file's type can be cast to without loss of meaning."""
+    own = _family(kind)
+    return ("integer", "float", "decimal") if own == "integer" else (own,)
+
+
+def _cast(batch: pa.RecordBatch, schema: Schema, path: str) -> pa.RecordBatch:
+    wanted = schema.nullable().arrow
+    return pa.RecordBatch.from_arrays([_cast_column(batch, f, path) for f in wanted], schema=wanted)
+
+
+def _cast_column(batch: pa.RecordBatch, field: pa.Field, path: str) -> pa.Array:
+    kind = _column_type(path, batch.schema, field)
+    try:
+        return batch.column(field.name).cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise _misfit(path, field, kind, f": {error}") from error

@@ -1,0 +1,182 @@
+"""Lines of standard input."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from penstock.connectors.csv_format import BOM, header
+from penstock.connectors.formats import declared, parser
+from penstock.connectors.lines import average_line, read_lines
+from penstock.connectors.notes import even_cuts, write_note
+from penstock.contracts import Offsets, Rejected, Source
+from penstock.errors import BadValue, SourceFailed, choices
+from penstock.schema import Schema
+
+_FORMATS = ("text", "csv", "json")
+_SAMPLE = 64 << 10
+_LEAST = 1 << 20
+_LEAST_PIECE = 256 << 10
+
+
+class StdinSource(Source):
+    """Lines of text, csv or json from the process's standard input.
+
+    Guarantee: exactly once for what was copied to the checkpoint before a crash. Lines that the sender
+    wrote and this process had not yet taken are lost with the pipe. A restarted job goes on with its own
+    standard input.
+    """
+
+    stream: BinaryIO | None = None
+    """What is read instead of standard input, for tests."""
+
+    def __init__(self, schema: Schema | None = None, format: str = "text") -> None:
+        if format not in _FORMATS:
+            message = f"stdin: format {format!r} is not known"
+            raise BadValue(message, hint=choices("formats", _FORMATS, format))
+        self.name, self.format = "stdin", format
+        self.schema = declared(schema, format, "stdin")
+        self._folder: str | None = None
+        self._copier: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    def spec(self) -> dict[str, Any]:
+        """Return what rebuilds it from JSON."""
+        return {"kind": "stdin", "schema": self.schema.ddl, "format": self.format}
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, Any]) -> StdinSource:
+        """Rebuild it from `spec()`."""
+        return cls(Schema(spec["schema"]), spec["format"])
+
+    def open(self, folder: str) -> None:
+        """Keep the lines in this folder."""
+        self._folder = folder
+
+    def begin(self) -> None:
+        """Start to copy standard input; called in the process that has it."""
+        self._mend()
+        self._stop.clear()
+        stream = self.stream or sys.stdin.buffer
+        self._copier = threading.Thread(target=self._copy, args=(stream,), name="stdin", daemon=True)
+        self._copier.start()
+
+    def finish(self) -> None:
+        """Copy nothing after the next read; a read that waits ends with the process."""
+        self._stop.set()
+
+    def initial(self) -> Offsets:
+        """Return the offsets before the first line."""
+        return {"0": 0}
+
+    def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
+        """Return how many bytes one may have read: whole lines, unless the input has ended."""
+        begin, end = int(start.get("0", 0)), self._whole()
+        if max_rows is not None:
+            reach = int(max_rows * average_line(self._sample(begin)))
+            end = min(end, begin + max(_LEAST, reach))
+        return {"0": max(begin, end)}
+
+    def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[Any]:
+        """Cut the bytes into pieces of about the same size; each knows where the rows begin."""
+        first, last = int(start.get("0", 0)), int(end["0"])
+        if first >= last:
+            return []
+        sample = self._sample(0)
+        mark = len(BOM) if sample.startswith(BOM) else 0
+        line = sample[mark:].split(b"\n", 1)[0]
+        columns = header(line, self.schema, self.name) if self.format == "csv" else None
+        head = mark if columns is None else mark + len(line) + 1
+        return [(lo, hi, head, columns) for lo, hi in even_cuts(first, last, parallelism, _LEAST_PIECE)]
+
+    def read_split(self, split: Any) -> Iterator[pa.RecordBatch | Rejected]:
+        """Yield the rows of one piece."""
+        first, last, head, columns = split
+        text = parser(self.format, self.schema, columns)
+        spool = self._file("spool")
+        for at, block in read_lines(spool, first, last, head, os.path.getsize(spool)):
+            yield from text.parse(block, self.name, at)
+
+    def read(
+        self, partition: str, start: int | str | None, end: int | str
+    ) -> Iterator[pa.RecordBatch | Rejected]:
+        """Yield the rows of a range of bytes."""
+        for split in self.splits({"0": start or 0}, {"0": end}, 1):
+            yield from self.read_split(split)
+
+    def ended(self, offsets: Offsets) -> bool:
+        """Say whether the input has ended and all of it was read."""
+        return os.path.exists(self._file("end")) and int(offsets.get("0", 0)) >= self._whole()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The thread and what it reads belong to the driver.
+        return {k: v for k, v in self.__dict__.items() if k not in ("_copier", "_stop", "stream")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state | {"_copier": None, "_stop": threading.Event()}
+
+    def _file(self, name: str) -> str:
+        if self._folder is None:
+            message = "stdin has no folder to keep its lines in"
+            raise SourceFailed(message, node=self.name, hint="call open(folder) first")
+        return os.path.join(self._folder, name)
+
+    def _sample(self, at: int) -> bytes:
+        with open(self._file("spool"), "rb") if self._size() else open(os.devnull, "rb") as file:
+            file.seek(at)
+            return file.read(_SAMPLE)
+
+    def _size(self) -> int:
+        spool = self._file("spool")
+        return os.path.getsize(spool) if os.path.exists(spool) else 0
+
+    def _whole(self) -> int:
+        """Return where the last whole line ends; a last line without its line feed counts at the end."""
+        ended, size = os.path.exists(self._file("end")), self._size()
+        return size if ended else _last_line(self._file("spool"), size)
+
+    def _mend(self) -> None:
+        """Put the spool of an earlier run in order: no half line, and no end."""
+        spool, end = self._file("spool"), self._file("end")
+        os.makedirs(os.path.dirname(spool), exist_ok=True)
+        ended, size = os.path.exists(end), self._size()
+        whole = _last_line(spool, size)
+        with open(spool, "ab") as file:
+            if ended and whole < size:
+                file.write(b"\n")
+            else:
+                file.truncate(whole)
+        if ended:
+            os.remove(end)
+
+    def _copy(self, stream: BinaryIO) -> None:
+        with open(self._file("spool"), "ab") as spool:
+            while not self._stop.is_set():
+                data = stream.read1(_SAMPLE)  # type: ignore[attr-defined]
+                if not data:
+                    spool.flush()
+                    write_note(self._file("end"), "")
+                    return
+                spool.write(data)
+                spool.flush()
+
+
+def _last_line(path: str, size: int) -> int:
+    """Return where the last line feed before `size` stands, plus one."""
+    if not size:
+        return 0
+    with open(path, "rb") as file:
+        end = size
+        while end > 0:
+            begin = max(0, end - _SAMPLE)
+            file.seek(begin)
+            found = file.read(end - begin).rfind(b"\n")
+            if found >= 0:
+                return begin + found + 1
+            end = begin
+    return 0

@@ -1,0 +1,97 @@
+"""Columns of text to typed columns, and which values of one do not fit.
+
+Arrow's csv and json readers stop at the first bad value and take 0.3 ms to start again; here the bad values
+of a column are found in bulk. What fits is what Arrow's readers take, less two things they take silently:
+hexadecimal integers (0xFF is -1 as a tinyint) and decimals with more digits than declared.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+ZONED = pa.timestamp("us", "UTC")
+NAIVE = pa.timestamp("us")
+TRUE, FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
+
+_ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
+_DATE = r"\d{4}-\d\d-\d\d"
+_NUMBER = r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?"
+_SMALL = 8
+
+
+def convert(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a text column in its type; raise ArrowInvalid if a value does not fit."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return text.cast(kind)
+    if not pc.all(_plausible(text, kind), min_count=0).as_py():
+        message = f"a value that is no {kind}"
+        raise pa.ArrowInvalid(message)
+    if kind == ZONED:
+        return instants(text)
+    if kind == NAIVE:
+        return text.cast(kind)
+    return pc.utf8_trim(text, " \t").cast(kind)
+
+
+def instants(text: pa.Array) -> pa.Array:
+    """Return times as instants; one without a zone is in UTC."""
+    zoned, none = pc.match_substring_regex(text, _ZONE), pa.scalar(None, pa.string())
+    apart = pc.if_else(zoned, text, none).cast(ZONED)
+    local = pc.if_else(zoned, none, text).cast(NAIVE)
+    return pc.coalesce(apart, local.cast(ZONED))
+
+
+def written_as(text: pa.ChunkedArray) -> pa.DataType:
+    """Return the type that reads all these times directly: with zone, without, or text if mixed."""
+    zoned = pc.match_substring_regex(text, _ZONE)
+    if pc.all(zoned, min_count=0).as_py():
+        return ZONED
+    return pa.string() if pc.any(zoned).as_py() else NAIVE
+
+
+def misfits(text: pa.Array, kind: pa.DataType) -> list[int]:
+    """Return the places of the values that do not fit."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return []
+    likely = pc.fill_null(_plausible(text, kind), True)
+    found: list[int] = pc.indices_nonzero(pc.invert(likely)).to_pylist()
+    rest = pc.indices_nonzero(likely)
+    values = text.take(rest)
+    places = rest.to_pylist()
+    return sorted(found + [places[n] for n in _bisected(values, kind)])
+
+
+def _bisected(values: pa.Array, kind: pa.DataType) -> list[int]:
+    found: list[int] = []
+    pieces = [(0, len(values))]
+    while pieces:
+        at, size = pieces.pop()
+        try:
+            convert(values.slice(at, size), kind)
+        except pa.ArrowInvalid:
+            step = 1 if size <= _SMALL else -(-size // 2)
+            if size == 1:
+                found.append(at)
+            else:
+                pieces += [(n, min(step, at + size - n)) for n in range(at, at + size, step)]
+    return found
+
+
+def _plausible(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Say of each value whether it looks like the type; what does not cannot fit."""
+    if pa.types.is_boolean(kind):
+        return pc.if_else(text.is_null(), None, pc.is_in(text, pa.array(TRUE + FALSE)))
+    return pc.match_substring_regex(text, _look(kind))
+
+
+def _look(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return rf"^{_DATE}([T ]\d\d.*)?$"
+    if pa.types.is_date(kind):
+        return rf"^[ \t]*{_DATE}[ \t]*$"
+    if pa.types.is_integer(kind):
+        return r"^[ \t]*-?[0-9]+[ \t]*$"
+    if pa.types.is_floating(kind):
+        return rf"^[ \t]*({_NUMBER}|[-+]?[nNiI].*)[ \t]*$"
+    return rf"^[ \t]*{_NUMBER}[ \t]*$"

@@ -1,0 +1,133 @@
+"""Batches to files: Parquet, csv, json."""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv as pacsv
+
+from penstock.errors import BadSchema
+from penstock.schema import Schema
+
+ENDINGS = {"parquet": ".parquet", "csv": ".csv", "json": ".json"}
+_ESCAPED = r'["\\\x00-\x1f]'
+
+
+class Writer(Protocol):
+    """An open file of one format."""
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+
+    def close(self) -> None:
+        """Finish the file."""
+
+
+def open_writer(format: str, path: str, schema: pa.Schema) -> Writer:
+    """Open a file to write; times are in UTC, in csv and json as ISO-8601 text."""
+    if format == "parquet":
+        writer: Writer = pq.ParquetWriter(path, schema, compression="zstd")
+        return writer
+    if format == "csv":
+        return CsvFile(path, schema)
+    return JsonFile(path)
+
+
+def refuse_types(format: str, schema: Schema) -> None:
+    """Raise BadSchema for columns that a format cannot hold."""
+    for field in schema.arrow:
+        kind = field.type
+        nested = pa.types.is_nested(kind) and format == "csv"
+        if format != "parquet" and (nested or _opaque(kind)):
+            message = f"{format} cannot hold column '{field.name}' of type {schema.types[field.name]}"
+            raise BadSchema(message, hint="write parquet, or make it text before: base64(c), to_json(c)")
+
+
+class CsvFile:
+    """csv with a header; an empty field is null, a quoted empty one the empty string."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        wire = pa.schema([(f.name, pa.string() if pa.types.is_timestamp(f.type) else f.type) for f in schema])
+        self._writer = pacsv.CSVWriter(path, wire, write_options=pacsv.WriteOptions(quoting_style="needed"))
+        self._wire = wire
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        columns = [iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._wire))
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._writer.close()
+
+
+class JsonFile:
+    """json, a document per line, nulls written out."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "wb")  # noqa: SIM115 (closed by `close`)
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        if not batch.num_rows:
+            return
+        parts: list[pa.Array | str] = []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            parts += [f"{', ' if parts else '{'}{json.dumps(name, ensure_ascii=False)}: ", json_text(column)]
+        lines = pc.binary_join_element_wise(*parts, "}\n", "")
+        self._file.write(pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "")[0].as_buffer())
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._file.close()
+
+
+def iso(times: pa.Array) -> pa.Array:
+    """Return times as ISO-8601 text, with Z if they are instants."""
+    return pc.replace_substring(times.cast(pa.string()), " ", "T", max_replacements=1)
+
+
+def json_text(column: pa.Array) -> pa.Array:
+    """Return each value as JSON text."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        text = _quoted(iso(column) if pa.types.is_timestamp(kind) else column.cast(pa.string()))
+    elif pa.types.is_nested(kind) or _not_finite(column):
+        text = pa.array([json.dumps(_plain(v, kind), ensure_ascii=False) for v in column.to_pylist()])
+    else:
+        text = column.cast(pa.string())
+    return pc.fill_null(text, "null")
+
+
+def _quoted(text: pa.Array) -> pa.Array:
+    if pc.any(pc.match_substring_regex(text, _ESCAPED)).as_py():
+        return pa.array([v if v is None else json.dumps(v, ensure_ascii=False) for v in text.to_pylist()])
+    return pc.binary_join_element_wise('"', text, '"', "")
+
+
+def _plain(value: object, kind: pa.DataType) -> object:
+    """Return a nested value as `json.dumps` takes it."""
+    if value is None or pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return value
+    if isinstance(value, list) and pa.types.is_map(kind):
+        return {str(key): _plain(item, kind.item_type) for key, item in value}
+    if isinstance(value, list):
+        return [_plain(part, kind.value_type) for part in value]
+    if isinstance(value, dict):
+        return {part.name: _plain(value[part.name], part.type) for part in kind}
+    scalar = pa.array([value], kind)
+    return (iso(scalar) if pa.types.is_timestamp(kind) else scalar.cast(pa.string()))[0].as_py()
+
+
+def _opaque(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_opaque(kind.field(n).type) for n in range(kind.num_fields))
+    return bool(pa.types.is_binary(kind) or pa.types.is_duration(kind))
+
+
+def _not_finite(column: pa.Array) -> bool:
+    return pa.types.is_floating(column.type) and pc.all(pc.is_finite(column)).as_py() is False

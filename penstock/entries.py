@@ -1,0 +1,155 @@
+"""Entries: the pipelines that a file offers, and how one is chosen: `FILE.py[:name] --set key=value`."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.arguments import read_arguments, read_sets, type_hints
+from penstock.errors import BadEntry, PenstockError, choices
+from penstock.pipeline import Pipeline
+
+MODULE_PREFIX = "penstock_entry_"
+Entry = Pipeline | Callable[..., Pipeline]
+
+
+def load_entry(target: str, sets: Iterable[str] = ()) -> Pipeline:
+    """Return the pipeline that `FILE.py[:name]` leads to, built with the `key=value` texts of `--set`.
+
+    Raises BadEntry if there is none, and whatever error the pipeline itself has.
+    """
+    path, name = _split(target)
+    entries = find_entries(_load(path))
+    entry = _choose(entries, name, path)
+    return _build(entry, read_sets(sets), path)
+
+
+def find_entries(module: types.ModuleType) -> dict[str, Entry]:
+    """Return the module's pipelines, and its own functions that are annotated to return one."""
+    found: dict[str, Entry] = {}
+    for name, value in vars(module).items():
+        if name.startswith("_") or any(value is known for known in found.values()):
+            continue
+        if isinstance(value, Pipeline) or _returns_pipeline(value, module):
+            found[name] = value
+    return found
+
+
+def _split(target: str) -> tuple[Path, str | None]:
+    text, colon, name = target.rpartition(":")
+    path = Path(text if colon and name.isidentifier() else target)
+    if path.suffix != ".py" and not path.is_dir():
+        message = f"'{target}' is not a Python file"
+        raise BadEntry(message, hint="name a file that ends in .py, as in: penstock run vwap.py")
+    if path.is_dir() or not path.exists():
+        message = f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
+        raise BadEntry(message, hint=_neighbours(path))
+    return path, name if path != Path(target) else None
+
+
+def _neighbours(path: Path) -> str:
+    folder = path if path.is_dir() else path.parent
+    files = sorted(file.name for file in folder.glob("*.py"))[:20] if folder.is_dir() else []
+    return choices(f"Python files in {folder}", files, path.name)
+
+
+def _load(path: Path) -> types.ModuleType:
+    folder = str(path.resolve().parent)
+    # What stands beside the file can be imported, as when Python runs it; Spark's workers look in PYTHONPATH.
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in known:
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, known)])
+    # The prefix keeps a file called json.py from hiding a module that others import.
+    spec = importlib.util.spec_from_file_location(f"{MODULE_PREFIX}{path.stem}", path.resolve())
+    assert spec is not None and spec.loader is not None  # noqa: PT018 - a .py file always has both
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    with _explained(path, "cannot be imported"):
+        spec.loader.exec_module(module)
+    return module
+
+
+class _explained:
+    """Turn what the user's own code raises into one line that says where."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.path, self.what = path, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: Any) -> None:
+        if isinstance(error, PenstockError):
+            at = f"at {self.path}:{self._line(error)}"
+            error.hint = f"{error.hint}\n  {at}" if error.hint else at
+        elif isinstance(error, (Exception, SystemExit)):
+            message = f"{self.path}:{self._line(error)} {self.what}: {type(error).__name__}: {_first(error)}"
+            raise BadEntry(message, hint=self._hint(error)) from error
+
+    def _line(self, error: BaseException) -> int | str:
+        if isinstance(error, SyntaxError) and error.filename == str(self.path.resolve()):
+            return error.lineno or "?"
+        own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(self.path.resolve())]
+        return (own[-1].lineno or "?") if own else "?"
+
+    def _hint(self, error: BaseException) -> str | None:
+        if isinstance(error, ModuleNotFoundError):
+            return f"install it where Penstock is installed: {sys.executable} -m pip install ..."
+        if isinstance(error, SystemExit):
+            return 'an entry file only builds pipelines; put the rest under if __name__ == "__main__":'
+        return None
+
+
+def _first(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return text.strip().split("\n")[0]
+
+
+def _returns_pipeline(value: object, module: types.ModuleType) -> bool:
+    if not inspect.isfunction(value) or value.__module__ != module.__name__:
+        return False
+    returned = type_hints(value).get("return")
+    if isinstance(returned, str):
+        return returned.strip("\"'").rpartition(".")[2] == "Pipeline"
+    return isinstance(returned, type) and issubclass(returned, Pipeline)
+
+
+def _choose(entries: Mapping[str, Entry], name: str | None, path: Path) -> Entry:
+    if not entries:
+        message = f"{path} has no pipeline"
+        hint = "write job = ps.Pipeline(...) at the top level, or a function: def job() -> ps.Pipeline:"
+        raise BadEntry(message, hint=hint)
+    if name is None and len(entries) == 1:
+        return next(iter(entries.values()))
+    if name is None:
+        message = f"{path} has {len(entries)} pipelines"
+        first = next(iter(entries))
+        raise BadEntry(message, hint=f"{choices('pipelines there', entries)}      name one: {path}:{first}")
+    if name not in entries:
+        message = f"{path} has no pipeline '{name}'"
+        raise BadEntry(message, hint=choices("pipelines there", entries, name))
+    return entries[name]
+
+
+def _build(entry: Entry, given: Mapping[str, str], path: Path) -> Pipeline:
+    if isinstance(entry, Pipeline):
+        if given:
+            message = f"{path}: the pipeline is an object and takes no --set {next(iter(given))}"
+            raise BadEntry(message, hint="write a function that takes it: def job(size: str) -> ps.Pipeline:")
+        return entry
+    arguments = read_arguments(entry, given, f"{path}: {entry.__name__}()")
+    with _explained(path, "cannot build its pipeline"):
+        built: object = entry(**arguments)
+    if not isinstance(built, Pipeline):
+        message = f"{path}: {entry.__name__}() returned {type(built).__name__}, not a Pipeline"
+        raise BadEntry(message)
+    return built

@@ -1,0 +1,49 @@
+"""What Penstock learns from a Python function's signature."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import BadFunction
+from penstock.schema import Schema, Shape
+
+
+def output_schema(fn: Callable[..., Any], schema: Shape | None, given: Schema, *, node: str) -> Schema:
+    """Return what a function makes: `schema`, else its annotated dataclass, else what it is given."""
+    if not callable(fn):
+        message = f"{fn!r} is not a function"
+        raise BadFunction(message, node=node, hint="pass a Python function; SQL goes to select()")
+    if inspect.iscoroutinefunction(fn):
+        message = f"{fn.__qualname__} is async"
+        raise BadFunction(message, node=node, hint="use a plain function here")
+    if schema is not None:
+        return Schema(schema)
+    annotated = _dataclass_of(_hints(fn).get("return"))
+    return Schema(annotated) if annotated else given
+
+
+def row_class(fn: Callable[..., Any]) -> type | None:
+    """Return the dataclass that annotates the first parameter, if one does."""
+    try:
+        parameters = list(inspect.signature(fn).parameters)
+    except (TypeError, ValueError):
+        return None
+    return _dataclass_of(_hints(fn).get(parameters[0])) if parameters else None
+
+
+def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(fn)
+    except (TypeError, NameError):
+        return {}
+
+
+def _dataclass_of(hint: Any) -> type | None:
+    """Return the dataclass in `D`, `Iterator[D]`, `list[D]` or `D | None`."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return hint
+    return next((found for arg in typing.get_args(hint) if (found := _dataclass_of(arg))), None)

@@ -1,0 +1,112 @@
+"""Pipelines: what is run or submitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from penstock.connectors import sink_from_spec, source_from_spec
+from penstock.contracts import Sink
+from penstock.errors import BadValue, PipelineError, choices
+from penstock.plan import codec
+from penstock.plan.draw import to_dot, to_mermaid
+from penstock.plan.explain import explain
+from penstock.plan.graph import Graph
+from penstock.report import Report
+from penstock.settings import Settings
+from penstock.stream import Output
+
+if TYPE_CHECKING:
+    from penstock.spark.run import Run
+
+Until = Literal["stopped", "drained", "ended"]
+
+
+class Pipeline:
+    """A graph from sources to sinks, with a name; checked when it is built.
+
+    >>> import penstock as ps
+    >>> items = ps.from_items([{"word": "a"}, {"word": "b"}, {"word": "a"}], "word string")
+    >>> counts = items.key_by("word").aggregate(times="count(*)")
+    >>> Pipeline("words", counts.to(ps.collect())).name
+    'words'
+    """
+
+    def __init__(self, name: str, *outputs: Output, rejected_to: Sink | None = None) -> None:
+        self.name = _name(name)
+        for output in outputs:
+            if not isinstance(output, Output):
+                message = f"{output!r} is not an output"
+                raise BadValue(message, node=name, hint="end a stream with .to(sink) and pass what it returns")
+        try:
+            self.graph = Graph(tuple(output.node for output in outputs), rejected_to)
+        except PipelineError as error:
+            error.node = f"{name} / {error.node}" if error.node else name
+            raise
+
+    def run(
+        self,
+        *,
+        until: Until = "stopped",
+        checkpoint: str | Path | None = None,
+        settings: Settings | None = None,
+    ) -> Report:
+        """Run here, on Spark, and return what was done.
+
+        `until="stopped"` runs until a signal; `"drained"` until all that is there was read, leaving windows open in the
+        checkpoint; `"ended"` until the sources end, closing windows for good.
+        """
+        run = self.start(until=until, checkpoint=checkpoint, settings=settings)
+        try:
+            run.wait()
+        except KeyboardInterrupt:
+            run.stop()
+            run.wait()
+        return run.report()
+
+    def start(
+        self,
+        *,
+        until: Until = "stopped",
+        checkpoint: str | Path | None = None,
+        settings: Settings | None = None,
+    ) -> Run:
+        """Start here, on Spark, and return at once; `stop()`, `wait()` and `report()` are the run's."""
+        if until not in get_args(Until):
+            message = f"until={until!r} is not known"
+            raise BadValue(message, node=self.name, hint=choices("until", get_args(Until)))
+        # Plans are built and explained where there is no Java, so Spark is imported only here.
+        from penstock.spark.run import Run
+
+        settings = settings or Settings.load()
+        folder = checkpoint or Path(settings.checkpoints) / self.name
+        return Run(self.name, self.graph, folder, settings, until).begin()
+
+    def explain(self, settings: Settings | None = None) -> str:
+        """Return the plan as text: nodes, lanes, queries and the guarantee of each sink."""
+        return explain(self.name, self.graph, (settings or Settings.load()).lane)
+
+    def to_dot(self) -> str:
+        """Draw the plan for Graphviz."""
+        return to_dot(self.name, self.graph)
+
+    def to_mermaid(self) -> str:
+        """Draw the plan for Mermaid."""
+        return to_mermaid(self.name, self.graph)
+
+    def to_json(self) -> str:
+        """Write the plan as JSON; one that holds Python functions cannot be."""
+        return codec.to_json(self.name, self.graph)
+
+    @classmethod
+    def from_json(cls, text: str) -> Pipeline:
+        """Read a plan that `to_json` wrote."""
+        name, outputs, rejected_to = codec.from_json(text, source_from_spec, sink_from_spec)
+        return cls(name, *map(Output, outputs), rejected_to=rejected_to)
+
+
+def _name(name: str) -> str:
+    if not name or not all(sign.isalnum() or sign in "-_." for sign in name):
+        message = f"{name!r} cannot be a pipeline's name"
+        raise BadValue(message, hint="use letters, digits, '-', '_' and '.'")
+    return name

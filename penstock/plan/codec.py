@@ -1,0 +1,112 @@
+"""Plans as JSON, for those that hold no Python functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from penstock.contracts import Sink, Source
+from penstock.errors import BadValue, NotSerializable
+from penstock.plan import nodes, stateful
+from penstock.plan.graph import Graph
+from penstock.plan.node import Node
+from penstock.schema import Schema
+from penstock.windows import Window
+
+VERSION = 1
+_KINDS: dict[str, type[Node]] = {
+    kind.kind: kind
+    for kind in (
+        *(nodes.Read, nodes.Select, nodes.WithColumns, nodes.Filter, nodes.Drop, nodes.Rename),
+        *(nodes.Union, nodes.EventTime, nodes.Side, nodes.Write),
+        *(stateful.Deduplicate, stateful.Aggregate),
+    )
+}
+FromSpec = Callable[[dict[str, Any]], Any]
+
+
+def to_json(name: str, graph: Graph) -> str:
+    """Write a plan as JSON; node ids are positions in the graph's order."""
+    ids = {node: number for number, node in enumerate(graph.nodes)}
+    document = {
+        "penstock": VERSION,
+        "name": name,
+        "nodes": [_encode_node(node, ids, graph.label(node)) for node in graph.nodes],
+        "rejected_to": _encode(graph.rejected_to, ids, "rejected_to"),
+    }
+    return json.dumps(document, indent=2)
+
+
+def from_json(
+    text: str, source_from_spec: FromSpec, sink_from_spec: FromSpec
+) -> tuple[str, tuple[nodes.Write, ...], Sink | None]:
+    """Read a plan: its name, its outputs and where rejected rows go."""
+    try:
+        document = json.loads(text)
+        version = document["penstock"]
+        if version != VERSION:
+            message = f"the plan has version {version}, and this Penstock reads version {VERSION}"
+            raise BadValue(message, hint="write it again with to_json()")
+        built: list[Node] = []
+        for entry in document["nodes"]:
+            built.append(_decode_node(entry, built, source_from_spec, sink_from_spec))
+        rejected = document["rejected_to"]
+        outputs = tuple(node for node in built if isinstance(node, nodes.Write))
+        return document["name"], outputs, sink_from_spec(rejected["sink"]) if rejected else None
+    except (KeyError, TypeError, IndexError, json.JSONDecodeError) as error:
+        message = f"this is not a plan: {error!r}"
+        raise BadValue(message, node="from_json", hint="pass what Pipeline.to_json() wrote") from error
+
+
+def _encode_node(node: Node, ids: dict[Node, int], label: str) -> dict[str, Any]:
+    if node.functions or node.kind not in _KINDS:
+        message = "it calls Python, which cannot be written as JSON"
+        raise NotSerializable(message, node=label, hint="submit the file that builds the pipeline instead")
+    values = {part.name: getattr(node, part.name) for part in fields(node) if part.init}
+    encoded = {key: _encode(value, ids, label) for key, value in values.items() if value is not None}
+    return {"kind": node.kind, **encoded}
+
+
+def _encode(value: Any, ids: dict[Node, int], label: str) -> Any:
+    if isinstance(value, Node):
+        return {"node": ids[value]}
+    if isinstance(value, Source | Sink):
+        spec = value.spec()
+        if spec is None:
+            message = f"{type(value).__name__} '{value.name}' holds Python, which cannot be written as JSON"
+            raise NotSerializable(message, node=label, hint="give it a spec(), or submit the file instead")
+        return {"source" if isinstance(value, Source) else "sink": spec}
+    if isinstance(value, Window):
+        return {"window": [value.kind, value.size_us, value.slide_us, value.offset_us]}
+    if isinstance(value, Schema):
+        return {"schema": value.ddl}
+    if isinstance(value, tuple):
+        return [_encode(part, ids, label) for part in value]
+    return value
+
+
+def _decode_node(entry: dict[str, Any], built: list[Node], source: FromSpec, sink: FromSpec) -> Node:
+    values = dict(entry)
+    kind = _KINDS[values.pop("kind")]
+    return kind(**{key: _decode(value, built, source, sink) for key, value in values.items()})
+
+
+def _decode(value: Any, built: list[Node], source: FromSpec, sink: FromSpec) -> Any:
+    if isinstance(value, list):
+        return tuple(_decode(part, built, source, sink) for part in value)
+    if not isinstance(value, dict):
+        return value
+    ((tag, content),) = value.items()
+    match tag:
+        case "node":
+            return built[content]
+        case "source":
+            return source(content)
+        case "sink":
+            return sink(content)
+        case "window":
+            return Window(*content)
+        case _:
+            return Schema(content)

@@ -1,0 +1,72 @@
+"""Plans as text: every node, its lane, its queries, and what each sink really gets."""
+
+from __future__ import annotations
+
+from penstock.plan.fingerprint import fingerprint
+from penstock.plan.graph import Graph, aside, upstream
+from penstock.plan.lanes import Lanes, split_lanes
+from penstock.plan.node import Node
+from penstock.plan.nodes import PythonNode, Read, Write
+
+_WHY = {
+    "exactly_once": "each epoch is staged, then shown once",
+    "at_least_once": "an epoch that is replayed after a crash may be shown again",
+    "at_most_once": "an epoch that was under way in a crash may be missing",
+}
+
+
+def explain(name: str, graph: Graph, lane: str = "auto") -> str:
+    """Print a plan."""
+    lanes = split_lanes(graph, lane)
+    lines = [f"pipeline {name}", ""]
+    width = max(len(graph.label(node)) for node in graph.nodes)
+    for node in graph.nodes:
+        lines += _node(node, graph, lanes, width)
+    lines += ["", *_queries(graph), *_sinks(graph)]
+    return "\n".join(lines)
+
+
+def _node(node: Node, graph: Graph, lanes: Lanes, width: int) -> list[str]:
+    head = f"  {graph.label(node):<{width}}  {node.detail}"
+    notes = []
+    if node.inputs:
+        notes.append(f"from {', '.join(graph.name(source) for source in node.inputs)}")
+    if not isinstance(node, Read | Write):
+        notes.append(f"columns {', '.join(node.schema.names)}")
+        reason = f" ({lanes.reasons[node]})" if node in lanes.reasons else ""
+        notes.append(f"lane {lanes.lane(node)}{reason}")
+    if node.stateful:
+        notes.append(f"state {fingerprint(node)}")
+    return [head, *([f"  {'':<{width}}    {'; '.join(notes)}"] if notes else [])]
+
+
+def _queries(graph: Graph) -> list[str]:
+    main = [write for write in graph.writes if aside(write) is None]
+    final = [graph.name(write) for write in main if not write.updating]
+    updating = [graph.name(write) for write in main if write.updating]
+    if final and updating:
+        return [
+            f"two queries, for Spark has one output mode in each: final results ({', '.join(final)}) and "
+            f"updating results ({', '.join(updating)}); sources that both need are read by each"
+        ]
+    kind = "updating results" if updating else "final results"
+    return [f"one query, one scan of each source per epoch: {kind} ({', '.join(final or updating)})"]
+
+
+def _sinks(graph: Graph) -> list[str]:
+    lines = []
+    for write in graph.writes:
+        guarantee = write.sink.guarantee
+        why = _WHY[guarantee]
+        for node in upstream(write):
+            if isinstance(node, Read) and not node.source.replayable:
+                guarantee, why = "at_most_once", f"source '{graph.name(node)}' cannot be read again"
+            if isinstance(node, PythonNode) and not node.deterministic and guarantee == "exactly_once":
+                guarantee = "at_least_once"
+                why = f"{graph.label(node)} may answer otherwise when an epoch is replayed"
+        lines.append(f"sink '{graph.name(write)}': {guarantee}, {why}")
+    if graph.rejected_to is None:
+        lines.append("rejected rows: counted only; Python that raises stops the job (no rejected_to)")
+    else:
+        lines.append(f"rejected rows: to '{graph.rejected_to.name}'")
+    return lines

@@ -1,0 +1,125 @@
+"""The graph of a pipeline: every node that its outputs reach, sources first, sinks last, each with a name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+from graphlib import TopologicalSorter
+
+from penstock.contracts import Sink
+from penstock.errors import DuplicateName, MissingSink
+from penstock.plan.node import Node
+from penstock.plan.nodes import FlatMap, Read, Side, Write
+
+class Graph:
+    """Nodes in an order in which inputs come first.
+
+    Invariants: names are unique; the first nodes read, the last ones write; equal nodes are one. There can be no
+    cycle, for a node is frozen and built after its inputs.
+    """
+
+    def __init__(self, outputs: tuple[Write, ...], rejected_to: Sink | None = None) -> None:
+        if not outputs:
+            message = "the pipeline has no output"
+            raise MissingSink(message, hint="end a stream with .to(sink) and pass it to Pipeline")
+        self.rejected_to = rejected_to
+        self.nodes = tuple(_in_order(_with_late(outputs)))
+        self.names = _names(self.nodes, rejected_to)
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """The sources."""
+        return tuple(node for node in self.nodes if isinstance(node, Read))
+
+    @cached_property
+    def writes(self) -> tuple[Write, ...]:
+        """The outputs."""
+        return tuple(node for node in self.nodes if isinstance(node, Write))
+
+    @cached_property
+    def stateful(self) -> tuple[Node, ...]:
+        """The nodes that keep state."""
+        return tuple(node for node in self.nodes if node.stateful)
+
+    def name(self, node: Node) -> str:
+        """The node's name in this graph."""
+        return self.names[node]
+
+    def label(self, node: Node) -> str:
+        """The node as an error names it."""
+        return f"{node.kind} '{self.names[node]}'"
+
+    def consumers(self, node: Node) -> tuple[Node, ...]:
+        """The nodes that the node's rows go to."""
+        return tuple(other for other in self.nodes if any(one is node for one in other.inputs))
+
+
+def upstream(node: Node) -> Iterator[Node]:
+    """Yield the node and everything it depends on, nearest first, each once."""
+    seen: dict[Node, None] = {}
+    waiting = [node]
+    while waiting:
+        found = waiting.pop(0)
+        if found not in seen:
+            seen[found] = None
+            waiting.extend(found.inputs)
+    yield from seen
+
+
+def aside(node: Node) -> Side | None:
+    """Return the late rows that a node handles, if it stands behind a `late` side output."""
+    late = (n for n in upstream(node) if isinstance(n, Side) and not isinstance(n.input, FlatMap))
+    return next(late, None)
+
+
+def _with_late(outputs: tuple[Write, ...]) -> tuple[Write, ...]:
+    """Add the outputs that `late_to` asks for: it is short for `.side("late").to(sink)`."""
+    asked: dict[Write, None] = dict.fromkeys(outputs)
+    for output in outputs:
+        for node in upstream(output):
+            sink = getattr(node, "late_to", None)
+            if sink is not None:
+                asked[Write(input=Side(input=node, output="late"), sink=sink)] = None
+    return tuple(asked)
+
+
+def _in_order(outputs: tuple[Write, ...]) -> list[Node]:
+    one_of: dict[Node, Node] = {}
+    sorter: TopologicalSorter[Node] = TopologicalSorter()
+    for output in outputs:
+        for node in upstream(output):
+            one_of.setdefault(node, node)
+            sorter.add(one_of[node], *(one_of.setdefault(i, i) for i in node.inputs))
+    rank = {"read": 0, "write": 2}
+    order = {node: position for position, node in enumerate(sorter.static_order())}
+    return sorted(order, key=lambda node: (rank.get(node.kind, 1), order[node]))
+
+
+def _names(nodes: tuple[Node, ...], rejected_to: Sink | None) -> dict[Node, str]:
+    """Name sources and sinks after what they touch, stateful nodes after their method, others by counting."""
+    names: dict[Node, str] = {}
+    for node in nodes:
+        if isinstance(node, Read):
+            names[node] = node.name or node.source.name
+        elif isinstance(node, Write):
+            names[node] = node.name or node.sink.name
+        elif node.name or node.stateful:
+            names[node] = node.name or node.kind
+    taken = [nodes for nodes in names.values()] + ([rejected_to.name] if rejected_to else [])
+    _unique(Counter(taken), names)
+    counts = Counter(names.values())
+    for node in nodes:
+        if node not in names:
+            counts[node.kind] += 1
+            names[node] = node.kind if counts[node.kind] == 1 else f"{node.kind}_{counts[node.kind]}"
+    return names
+
+
+def _unique(counts: Counter[str], names: dict[Node, str]) -> None:
+    for name, count in counts.items():
+        if count > 1:
+            kinds = ", ".join(f"{node.kind}" for node, given in names.items() if given == name)
+            message = f"the name '{name}' is used {count} times ({kinds})"
+            hint = 'give one of them a name of its own: .named("..."), so that state and counts stay apart'
+            raise DuplicateName(message, node=name, hint=hint)

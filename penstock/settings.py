@@ -1,0 +1,229 @@
+"""Where pipelines run: one typed object, filled from four places."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.errors import UnknownSetting, choices
+
+FILE = "penstock.toml"
+PREFIX = "PENSTOCK_"
+
+State = Literal["memory", "rocksdb"]
+Lane = Literal["auto", "spark"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where a pipeline runs, and on what.
+
+    log           address of the event log; None is the embedded one
+    spark_master  Spark's master; None is `local[N,4]` with N the parallelism
+    checkpoints   folder where each pipeline keeps its checkpoint
+    files         folder that relative paths of sources and sinks start from
+    registry      address of the schema registry
+    connections   addresses by the name that pipelines call them
+    state         where Spark keeps state: "memory" or "rocksdb"
+    lane          "auto" lets the native lane take what it can, "spark" leaves all to Spark
+    parallelism   how many tasks run at once; None is the number of cores
+    epoch_rows    rows that an epoch reads of each source; None adapts to the backlog
+    spark         further configuration of Spark, which wins over Penstock's own
+
+    >>> Settings(parallelism=2).master
+    'local[2,4]'
+    """
+
+    log: str | None = None
+    spark_master: str | None = None
+    checkpoints: str = ".penstock/checkpoints"
+    files: str = "."
+    registry: str | None = None
+    connections: Mapping[str, str] = field(default_factory=dict)
+    state: State = "memory"
+    lane: Lane = "auto"
+    parallelism: int | None = None
+    epoch_rows: int | None = None
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in NAMES:
+            object.__setattr__(self, name, _READERS[name](name, getattr(self, name), "Settings"))
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once."""
+        return self.parallelism or cores()
+
+    @property
+    def master(self) -> str:
+        """Spark's master; a local one tries a failed task again, which plain `local[N]` never does."""
+        return self.spark_master or f"local[{self.cores},4]"
+
+    @classmethod
+    def load(cls, profile: str | None = None, **arguments: Any) -> Settings:
+        """Read the settings: arguments, then PENSTOCK_* variables, then `penstock.toml`, then defaults.
+
+        `profile` lays `[profiles.NAME]` of the file over its `[settings]`; without it PENSTOCK_PROFILE may
+        name one. An argument that is None counts as not given. Connections and Spark options are merged
+        key by key; every other setting is replaced.
+        """
+        profile = profile or os.environ.get(f"{PREFIX}PROFILE") or None
+        merged: dict[str, Any] = {}
+        layers = [*_from_file(Path(FILE), profile), _from_environment(os.environ), _from_arguments(arguments)]
+        for layer in layers:
+            for name, value in layer.items():
+                merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+        return cls(**merged)
+
+
+NAMES = tuple(part.name for part in fields(Settings))
+# Variables with our prefix that are no settings: they steer the program, its tests and its benchmarks.
+_NO_SETTINGS = re.compile(rf"{PREFIX}(DEBUG|PROFILE|TEST_.*|BENCH_.*)")
+
+
+def cores() -> int:
+    """Return how many cores this process may use, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _from_file(path: Path, profile: str | None) -> list[dict[str, Any]]:
+    if not path.is_file():
+        if profile:
+            message = f"profile '{profile}': there is no {FILE} in {Path.cwd()}"
+            raise UnknownSetting(message, hint=f"write one with a section [profiles.{profile}]")
+        return []
+    content = _toml(path)
+    _known(content, ("settings", "profiles"), FILE, "sections")
+    layers = [_layer(content.get("settings", {}), f"{FILE} [settings]")]
+    profiles = content.get("profiles", {})
+    if profile:
+        if profile not in profiles:
+            message = f"{FILE}: unknown profile '{profile}'"
+            raise UnknownSetting(message, hint=choices("profiles there", profiles, profile))
+        layers.append(_layer(profiles[profile], f"{FILE} [profiles.{profile}]"))
+    return layers
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"{path} is not TOML: {error}"
+        raise UnknownSetting(
+            message, hint='a line reads key = "value", under [settings] or [profiles.NAME]'
+        ) from error
+
+
+def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
+    given = {name: value for name, value in env.items() if name.startswith(PREFIX) and value}
+    given = {name: value for name, value in given.items() if not _NO_SETTINGS.fullmatch(name)}
+    names = {PREFIX + name.upper(): name for name in NAMES}
+    _known(given, names, "environment", "variables")
+    return {names[key]: _READERS[names[key]](key, value, "environment") for key, value in given.items()}
+
+
+def _from_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return _layer({name: value for name, value in arguments.items() if value is not None}, "Settings.load")
+
+
+def _layer(given: object, where: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        message = f"{where}: {given!r} is not a section"
+        raise UnknownSetting(message, hint=choices("settings", NAMES))
+    _known(given, NAMES, where, "settings")
+    return {name: _READERS[name](name, value, where) for name, value in given.items()}
+
+
+def _known(given: Mapping[str, Any], valid: Collection[str], where: str, label: str) -> None:
+    for name in given:
+        if name not in valid:
+            message = f"{where}: unknown {label.removesuffix('s')} '{name}'"
+            raise UnknownSetting(message, hint=choices(label, valid, name))
+
+
+def _wrong(name: str, value: object, where: str, expected: str) -> UnknownSetting:
+    return UnknownSetting(f"{where}: {name} = {value!r} is not {expected}")
+
+
+def _text(name: str, value: object, where: str) -> str:
+    if not isinstance(value, (str, Path)) or not str(value):
+        raise _wrong(name, value, where, "a text")
+    return str(value)
+
+
+def _maybe_text(name: str, value: object, where: str) -> str | None:
+    return None if value is None else _text(name, value, where)
+
+
+def _one_of(*valid: str) -> Callable[[str, object, str], str]:
+    def read(name: str, value: object, where: str) -> str:
+        if value not in valid:
+            message = f"{where}: {name} = {value!r} is not a choice"
+            raise UnknownSetting(message, hint=choices("choices", valid, str(value)))
+        return str(value)
+
+    return read
+
+
+def _maybe_count(name: str, value: object, where: str) -> int | None:
+    if value is None:
+        return None
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise _wrong(name, value, where, "a whole number from 1")
+    return number
+
+
+def _mapping(name: str, value: object, where: str) -> dict[str, str]:
+    if isinstance(value, str):
+        return _pairs(name, value, where)
+    if not isinstance(value, Mapping):
+        raise _wrong(name, value, where, "a table of texts")
+    return _flat(name, value, where)
+
+
+def _pairs(name: str, text: str, where: str) -> dict[str, str]:
+    # A comma only separates where a key follows: values such as local[2,4] hold commas too.
+    parts = [part.partition("=") for part in re.split(r",(?=[\w.-]+=)", text)]
+    if any(not (key.strip() and equals) for key, equals, _ in parts):
+        raise _wrong(name, text, where, '"key=value,key=value"')
+    return {key.strip(): value.strip() for key, _, value in parts}
+
+
+def _flat(name: str, table: Mapping[str, object], where: str) -> dict[str, str]:
+    """Join nested keys: TOML reads `spark.sql.x = 1` as three tables."""
+    found: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{rest}": text for rest, text in _flat(f"{name}.{key}", value, where).items()}
+        elif isinstance(value, bool):
+            found[key] = str(value).lower()
+        elif isinstance(value, (str, int, float)):
+            found[key] = str(value)
+        else:
+            full = f"{name}.{key}"
+            raise _wrong(full, value, where, "a text")
+    return found
+
+
+_READERS: dict[str, Callable[[str, Any, str], Any]] = {
+    "log": _maybe_text,
+    "spark_master": _maybe_text,
+    "checkpoints": _text,
+    "files": _text,
+    "registry": _maybe_text,
+    "connections": _mapping,
+    "state": _one_of("memory", "rocksdb"),
+    "lane": _one_of("auto", "spark"),
+    "parallelism": _maybe_count,
+    "epoch_rows": _maybe_count,
+    "spark": _mapping,
+}

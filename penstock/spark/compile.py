@@ -1,0 +1,201 @@
+"""From a plan to Spark queries: one for all final results, and one for updating results if there are any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+
+from penstock.native.translate import program
+from penstock.plan.graph import Graph, aside, upstream
+from penstock.plan.lanes import Lanes, Prefix, split_lanes
+from penstock.plan.node import Node
+from penstock.plan.nodes import EventTime, FlatMap, Read, Side, Write
+from penstock.schema import Field, Schema
+from penstock.settings import Settings
+from penstock.spark import lower_state, python_nodes  # registers their lowerings
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.clock import NAME as CLOCK
+from penstock.spark.clock import Clock
+from penstock.spark.context import Context, column
+from penstock.spark.hidden import WATERMARK
+from penstock.spark.lower import lower, watermarked
+from penstock.spark.scan import Scan
+
+
+@dataclass(frozen=True)
+class Query:
+    """One Spark query: what it computes, and what the epoch writer needs to know of it."""
+
+    name: str
+    mode: str
+    frame: DataFrame
+    outputs: tuple[Write, ...]
+    asides: tuple[Write, ...]
+    context: Context
+    branches: bool
+    owned: frozenset[str]
+
+
+def compile_pipeline(
+    spark: SparkSession, graph: Graph, checkpoint: Checkpoint, settings: Settings
+) -> tuple[Query, ...]:
+    """Compile a whole pipeline."""
+    groups = {"final": [], "updates": []}  # type: dict[str, list[Write]]
+    for write in graph.writes:
+        if aside(write) is None:
+            groups["updates" if write.updating else "final"].append(write)
+    queries: list[Query] = []
+    seen: set[Node] = set()
+    for name, writes in groups.items():
+        if writes:
+            compiler = _Compiler(spark, graph, checkpoint, settings, name, tuple(writes))
+            queries.append(compiler.query(seen))
+            seen |= set(compiler.nodes)
+    return tuple(queries)
+
+
+class _Compiler:
+    """Lowers the nodes that the outputs of one query reach."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        graph: Graph,
+        checkpoint: Checkpoint,
+        settings: Settings,
+        name: str,
+        outputs: tuple[Write, ...],
+    ) -> None:
+        self.spark, self.graph, self.checkpoint, self.settings = spark, graph, checkpoint, settings
+        self.name, self.outputs = name, outputs
+        reached = {node for write in outputs for node in upstream(write)}
+        self.nodes = [node for node in graph.nodes if node in reached]
+        self.lanes = split_lanes(graph, settings.lane)
+        self.branches = False
+        self.context = self._context()
+
+    def query(self, seen: set[Node]) -> Query:
+        """Return the query; of what an earlier one has seen, that one counts rows and publishes what is aside."""
+        frames = [self._visible(write) for write in self.outputs]
+        mine = set(self.nodes) - seen
+        asides = tuple(write for write in self.graph.writes if self._beside(write, mine))
+        behind = {node for write in asides for node in upstream(write)} - set(self.nodes)
+        return Query(
+            name=self.name,
+            mode="append" if self.name == "final" else "update",
+            frame=tagged(frames),
+            outputs=self.outputs,
+            asides=asides,
+            context=self.context,
+            branches=self.branches,
+            owned=frozenset(self.graph.name(node) for node in mine | behind),
+        )
+
+    def _context(self) -> Context:
+        context = Context(
+            spark=self.spark,
+            graph=self.graph,
+            lanes=self.lanes,
+            staging=self.checkpoint.staging(self.name),
+            clock=None,
+            rejects=self.graph.rejected_to is not None,
+        )
+        if any(isinstance(node, EventTime) for node in self.nodes):
+            clock = Clock(self.checkpoint.ticks)
+            context.clock = self._scan(CLOCK, clock, clock.schema, Prefix(Read(source=clock)), carries=False)
+        return context
+
+    def _beside(self, write: Write, nodes: set[Node]) -> bool:
+        side = aside(write)
+        return side is not None and side.input in nodes
+
+    def _visible(self, write: Write) -> DataFrame:
+        return self._frame(write.input).select(*map(column, write.schema.names))
+
+    def _frame(self, node: Node) -> DataFrame:
+        """Lower a node once; what several branches share goes through one exchange, and so is computed once."""
+        if node not in self.context.frames:
+            frame = self._lowered(node)
+            if self._fans_out(node):
+                frame = self._shared(frame, node)
+            self.context.frames[node] = frame
+        frame = self.context.frames[node]
+        return python_nodes.flat_output(frame, "main") if isinstance(node, FlatMap) else frame
+
+    def _lowered(self, node: Node) -> DataFrame:
+        if isinstance(node, Read):
+            return self._read(node)
+        for prefix in self.lanes.prefixes.values():
+            if node in prefix.chain:
+                return self._frame(prefix.read)
+            if node is prefix.partial:
+                return lower_state.merged(self._frame(prefix.read), prefix.partial, prefix, self.context)
+        if isinstance(node, Side):
+            self._frame(node.input)
+            return python_nodes.flat_output(self.context.frames[node.input], f"side_{node.output}")
+        return lower(node, self.context, *(self._frame(one) for one in node.inputs))
+
+    def _fans_out(self, node: Node) -> bool:
+        late = (n for n in self.nodes if isinstance(n, Side) and not isinstance(n.input, FlatMap))
+        consumers = [n for n in self.nodes if n not in set(late) and any(i is node for i in n.inputs)]
+        inside = any(node in p.chain or node is p.read and p.chain for p in self.lanes.prefixes.values())
+        return len(consumers) > 1 and not (inside and isinstance(node, Read))
+
+    def _shared(self, frame: DataFrame, node: Node) -> DataFrame:
+        self.branches = True
+        exchanged = frame.repartition(self.settings.cores)
+        return exchanged.observe(f"shared:{self.graph.name(node)}", F.count(F.lit(1)).alias("rows"))
+
+    def _read(self, node: Read) -> DataFrame:
+        prefix = self.lanes.prefixes[node]
+        frame = self._scan(self.graph.name(node), node.source, node.schema, prefix, carries=self._carries(prefix))
+        return watermarked(frame, prefix.times, self.context) if prefix.times else frame
+
+    def _carries(self, prefix: Prefix) -> bool:
+        """Rows carry the watermark when Spark, not the scan, parts the late ones."""
+        after = [node for node in self.nodes if prefix.read in upstream(node) and node.sides and node.stateful]
+        return any(node is not prefix.late for node in after)
+
+    def _scan(self, name: str, source: object, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
+        extra = self.context.extra_us(prefix.late) if prefix.late else 0
+        native = program(prefix, self.graph.names, extra) if prefix.chain else None
+        output = native.output if native else schema
+        if carries:
+            output = Schema((*output.fields, Field(WATERMARK, "bigint")))
+        scan = Scan(
+            name=name,
+            source=source,  # type: ignore[arg-type]
+            output=output,
+            query_folder=str(self.checkpoint.query(self.name)),
+            notes=str(self.checkpoint.source(name)),
+            staging=self.checkpoint.staging(self.name),
+            parallelism=self.settings.cores,
+            on_error=getattr(source, "on_error", "reject"),
+            epoch_rows=self.settings.epoch_rows if name != CLOCK else None,
+            carries_watermark=carries,
+            program=native,
+        )
+        self.spark.dataSource.register(scan.data_source())
+        return self.spark.readStream.format(name).load()
+
+
+def tagged(frames: list[DataFrame]) -> DataFrame:
+    """Put the outputs of a query in one frame: a single one as it is, several as one column each and a tag."""
+    if len(frames) == 1:
+        return frames[0]
+    kinds = [frame.schema.simpleString() for frame in frames]
+    parts = []
+    for number, frame in enumerate(frames):
+        columns = [
+            F.struct(*map(column, frame.columns)).alias(f"o{i}")
+            if i == number
+            else F.lit(None).cast(kind).alias(f"o{i}")
+            for i, kind in enumerate(kinds)
+        ]
+        parts.append(frame.select(F.lit(number).alias("tag"), *columns))
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.union(part)
+    return whole

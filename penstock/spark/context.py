@@ -1,0 +1,72 @@
+"""What the lowerings share while one query is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+
+from penstock.plan.graph import Graph, upstream
+from penstock.plan.lanes import Lanes
+from penstock.plan.node import Node
+from penstock.plan.nodes import EventTime
+from penstock.plan.stateful import Grouped
+from penstock.schema import quoted
+from penstock.spark.hidden import hidden
+from penstock.spark.staging import Staging
+
+
+@dataclass
+class Context:
+    """One query in the making."""
+
+    spark: SparkSession
+    graph: Graph
+    lanes: Lanes
+    staging: Staging
+    clock: DataFrame | None
+    rejects: bool
+    streaming: bool = True
+    frames: dict[Node, DataFrame] = field(default_factory=dict)
+
+    def name(self, node: Node) -> str:
+        """The node's name."""
+        return self.graph.name(node)
+
+    def counted(self, frame: DataFrame, node: Node) -> DataFrame:
+        """Count the rows that leave a node; nothing is pushed past it, so it is a barrier too."""
+        if not self.streaming:
+            return frame
+        return frame.observe(f"out:{self.name(node)}", F.count(F.lit(1)).alias("rows"))
+
+    def lateness_us(self, node: EventTime) -> int:
+        """The longest lateness that a window after this event time allows."""
+        windows = (n for n in self.graph.nodes if isinstance(n, Grouped) and node in upstream(n))
+        return max((window.lateness_us for window in windows), default=0)
+
+    def extra_us(self, node: Node) -> int:
+        """How far Spark's one watermark is behind that of a node with less lateness than the longest."""
+        times = [n for n in upstream(node) if isinstance(n, EventTime)]
+        longest = max((self.lateness_us(time) for time in times), default=0)
+        return longest - (node.lateness_us if isinstance(node, Grouped) else 0)
+
+
+def column(name: str) -> Column:
+    """A column by its bare name, whatever signs it holds."""
+    return F.col(name if name.startswith("__penstock_") else f"`{name.replace('`', '``')}`")
+
+
+def keep_hidden(frame: DataFrame) -> list[Column]:
+    """The hidden columns of a frame, to be carried along."""
+    return [column(name) for name in hidden(frame.columns)]
+
+
+def row(node: Node) -> Column:
+    """A whole row of a node's output as one struct."""
+    return F.struct(*(column(name) for name in node.schema.names))
+
+
+def sql_name(name: str) -> str:
+    """A bare name as SQL."""
+    return quoted(name)

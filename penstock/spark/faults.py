@@ -1,0 +1,90 @@
+"""Spark's errors as ours: what failed, at which node, and what to do next."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from penstock import errors
+from penstock.errors import DiskFull, ExpressionFailed, PenstockError, SparkFailed
+from penstock.plan.graph import Graph
+from penstock.plan.node import Node
+from penstock.plan.nodes import Filter, Select, WithColumns
+from penstock.plan.stateful import Aggregate
+from penstock.spark.staging import Staging
+
+_TRY = {
+    "DIVIDE_BY_ZERO": "use try_divide(a, b), or nullif(b, 0): they give null",
+    "REMAINDER_BY_ZERO": "use try_mod(a, b): it gives null",
+    "CAST_INVALID_INPUT": "use try_cast(x as TYPE): it gives null",
+    "CAST_OVERFLOW": "use try_cast(x as TYPE): it gives null",
+    "ARITHMETIC_OVERFLOW": "use try_add, try_subtract, try_multiply or try_sum: they give null",
+    "NUMERIC_VALUE_OUT_OF_RANGE": "use try_cast to a wider decimal",
+    "CANNOT_PARSE_TIMESTAMP": "use try_to_timestamp(text, format): it gives null",
+    "CANNOT_PARSE_DATE": "use try_to_date(text, format): it gives null",
+    "INVALID_ARRAY_INDEX": "use get(array, index): it gives null",
+    "INVALID_ARRAY_INDEX_IN_ELEMENT_AT": "use try_element_at(array, index): it gives null",
+    "INVALID_URL": "use try_url_decode or try_parse_url: they give null",
+    "CONVERSION_INVALID_INPUT": "use the try_ form of the function: it gives null",
+}
+
+
+def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) -> PenstockError:
+    """Return an error as the user should meet it."""
+    if isinstance(error, PenstockError):
+        return error
+    left = staging.error(epoch)
+    if left is not None:
+        kind, message, node, hint, transient = left
+        made: PenstockError = getattr(errors, kind)(message, node=node, hint=hint, transient=transient)
+        return made
+    text = str(error)
+    if "No space left on device" in text:
+        message = "no space is left on the disk"
+        return DiskFull(message, hint="free some space and run again: the job goes on from its checkpoint")
+    return _expression(text, graph) or _unknown(text)
+
+
+def _expression(text: str, graph: Graph) -> ExpressionFailed | None:
+    found = next((re.search(rf"\[({name})(?:\.\w+)?\]\s*(.*)", text) for name in _TRY if f"[{name}" in text), None)
+    if found is None:
+        return None
+    fragment = _fragment(text)
+    where = [(node, sql) for node in graph.nodes for sql in _expressions(node) if fragment and fragment in sql]
+    node, sql = where[0] if where else (None, fragment or "an expression")
+    reason = re.split(r"\s+(?:Use|If necessary|To return|Verify)\b", found[2])[0]
+    message = f'"{sql}" failed on a row: {reason}'
+    label = graph.label(node) if node is not None else None
+    return ExpressionFailed(message, node=label, hint=_TRY[found[1]])
+
+
+def _fragment(text: str) -> str | None:
+    """Return the SQL that Spark points at."""
+    found = re.search(r"== SQL[^=]*==\n(.*)\n( *)(\^+)", text)
+    if found is None:
+        return None
+    return found[1][len(found[2]) : len(found[2]) + len(found[3])]
+
+
+def _expressions(node: Node) -> list[str]:
+    if isinstance(node, Filter):
+        return [node.condition]
+    if isinstance(node, Select | WithColumns):
+        return [sql for _, sql in node.columns]
+    if isinstance(node, Aggregate):
+        inputs = [sql for aggregator in node.python.values() for sql in aggregator.inputs]
+        return [what for _, what in node.aggregates if isinstance(what, str)] + inputs
+    return []
+
+
+def _unknown(text: str) -> SparkFailed:
+    if os.environ.get("PENSTOCK_DEBUG"):
+        return SparkFailed(f"Spark failed: {text}")
+    message = f"Spark failed: {_cause(text)[:500]}"
+    return SparkFailed(message, hint="run it again with PENSTOCK_DEBUG=1 to see all that Spark said")
+
+
+def _cause(text: str) -> str:
+    """Return the line that says why: the innermost exception, not the wrappers around it."""
+    said = [line.strip() for line in text.splitlines() if re.match(r"\s*([\w.]+(Error|Exception)|Caused by)\b.*: ", line)]
+    return said[-1] if said else text.strip().splitlines()[0]

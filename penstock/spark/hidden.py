@@ -1,0 +1,13 @@
+"""Columns that travel beside the user's through Spark, and how they are kept apart."""
+
+from __future__ import annotations
+
+PREFIX = "__penstock_"
+EVENT_TIME = PREFIX + "time"
+WATERMARK = PREFIX + "watermark"
+TICK = PREFIX + "tick"
+
+
+def hidden(columns: list[str]) -> list[str]:
+    """Return the columns among these that are Penstock's own."""
+    return [name for name in columns if name in (EVENT_TIME, WATERMARK, TICK)]

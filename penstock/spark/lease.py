@@ -1,0 +1,85 @@
+"""The lease on a checkpoint: one driver at a time, for as long as its JVM lives.
+
+Python takes a `flock` before Spark starts. The JVM takes an `fcntl` lock on the same file once it is there: after a
+kill -9 of Python the JVM lives on for seconds and could still write, so its own lock keeps the next driver waiting.
+The two kinds of lock do not see each other, which is why both can be held at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CheckpointInUse
+
+ORPHAN_SECONDS = 15.0
+
+
+class Lease:
+    """Held from `take` until `release`, or until both processes are gone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lease"
+        self._file = open(self.path, "a+b")  # noqa: SIM115 - held open: closing it ends the lease
+        self._channel: Any = None
+
+    def take(self, pipeline: str) -> None:
+        """Take the lease, or say who has it."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._refuse("another driver is using it")
+        self._wait_for_orphan()
+        self._note(pipeline)
+
+    def share_with(self, jvm: Any) -> None:
+        """Let the JVM hold it too."""
+        self._channel = jvm.java.io.RandomAccessFile(str(self.path), "rw").getChannel()
+        if self._channel.tryLock() is None:
+            self._refuse("another JVM is using it")
+
+    def release(self) -> None:
+        """Give it back."""
+        if self._channel is not None:
+            # The JVM may be gone already; its lock went with it.
+            with contextlib.suppress(Exception):
+                self._channel.close()
+            self._channel = None
+        self._file.close()
+
+    def _wait_for_orphan(self) -> None:
+        """Wait for the JVM of a killed driver, which ends soon after its Python."""
+        until = time.monotonic() + ORPHAN_SECONDS
+        while True:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
+                return
+            except OSError:
+                if time.monotonic() > until:
+                    self._refuse("the Spark of a killed driver is still running")
+                time.sleep(0.1)
+
+    def _note(self, pipeline: str) -> None:
+        self._file.truncate(0)
+        self._file.write(json.dumps({"pipeline": pipeline, "pid": os.getpid()}).encode())
+        self._file.flush()
+
+    def _refuse(self, why: str) -> None:
+        holder = _holder(self.path)
+        self._file.close()
+        message = f"checkpoint {self.path.parent} is in use: {why}{holder}"
+        hint = "wait for it or stop it; to run the pipeline twice, give each run its own --checkpoint"
+        raise CheckpointInUse(message, hint=hint, transient=True)
+
+
+def _holder(path: Path) -> str:
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        note = json.loads(path.read_bytes())
+        return f" (pipeline '{note['pipeline']}', process {note['pid']})"
+    return ""

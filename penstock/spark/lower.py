@@ -1,0 +1,99 @@
+"""One lowering per node: from the plan to Spark DataFrames. Anything that is not declared here is refused."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+
+from penstock.errors import PipelineError
+from penstock.plan.node import Node
+from penstock.plan.nodes import Drop, EventTime, Filter, Rename, Select, Union, WithColumns
+from penstock.spark.context import Context, column, keep_hidden
+from penstock.spark.gates import reject_where
+from penstock.spark.hidden import EVENT_TIME, TICK, WATERMARK
+
+
+@singledispatch
+def lower(node: Node, context: Context, *inputs: DataFrame) -> DataFrame:
+    """Return the rows of a node as a DataFrame."""
+    message = f"{node.kind} has no lowering to Spark"
+    raise PipelineError(message, node=context.name(node))
+
+
+@lower.register
+def _select(node: Select, context: Context, frame: DataFrame) -> DataFrame:
+    chosen = [F.expr(sql).alias(name) for name, sql in node.columns]
+    return frame.select(*chosen, *keep_hidden(frame))
+
+
+@lower.register
+def _with_columns(node: WithColumns, context: Context, frame: DataFrame) -> DataFrame:
+    new = dict(node.columns)
+    chosen = [F.expr(new[n]).alias(n) if n in new else column(n) for n in node.schema.names]
+    return frame.select(*chosen, *keep_hidden(frame))
+
+
+@lower.register
+def _filter(node: Filter, context: Context, frame: DataFrame) -> DataFrame:
+    return context.counted(frame.filter(node.condition), node)
+
+
+@lower.register
+def _drop(node: Drop, context: Context, frame: DataFrame) -> DataFrame:
+    return frame.select(*map(column, node.schema.names), *keep_hidden(frame))
+
+
+@lower.register
+def _rename(node: Rename, context: Context, frame: DataFrame) -> DataFrame:
+    old = dict(node.names)
+    renamed = [column(old.get(name, name)).alias(name) for name in node.schema.names]
+    return frame.select(*renamed, *keep_hidden(frame))
+
+
+@lower.register
+def _union(node: Union, context: Context, *frames: DataFrame) -> DataFrame:
+    first, *others = frames
+    for other in others:
+        first = first.unionByName(other)
+    return first
+
+
+@lower.register
+def _event_time(node: EventTime, context: Context, frame: DataFrame) -> DataFrame:
+    if node.input.schema.field(node.column).nullable:
+        missing = column(node.column).isNull()
+        frame = reject_where(frame, missing, f"event time '{node.column}' is null", node, context)
+    timed = frame.select(
+        *map(column, node.schema.names),
+        *keep_hidden(frame),
+        column(node.column).alias(EVENT_TIME),
+        F.lit(False).alias(TICK),
+    )
+    return watermarked(timed, node, context)
+
+
+def watermarked(timed: DataFrame, node: EventTime, context: Context) -> DataFrame:
+    """Let Spark follow the largest time of rows and clock, whatever is filtered later.
+
+    Spark pushes filters below a watermark, which would make it depend on them; the count that stands between is a
+    barrier that nothing is pushed past.
+    """
+    if context.clock is not None:
+        timed = timed.unionByName(_ticks(timed, context.clock))
+    delay = node.max_delay_us + context.lateness_us(node)
+    marked = timed.withWatermark(EVENT_TIME, f"{delay} microseconds")
+    return context.counted(marked, node).filter(~column(TICK)).drop(TICK)
+
+
+def _ticks(timed: DataFrame, clock: DataFrame) -> DataFrame:
+    special = {EVENT_TIME: column("at"), TICK: F.lit(True), WATERMARK: F.lit(0).cast("bigint")}
+    return clock.select(
+        *(
+            special.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name)
+            for field in timed.schema.fields
+        )
+    )
+
+

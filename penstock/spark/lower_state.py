@@ -1,0 +1,86 @@
+"""Lowerings of the nodes that keep state."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+
+from penstock.plan.lanes import Prefix
+from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce
+from penstock.spark.context import Context, column
+from penstock.spark.gates import late_aside
+from penstock.spark.hidden import EVENT_TIME
+from penstock.spark.lower import lower
+from penstock.spark.python_state import aggregated, reduced, running
+from penstock.windows import Window
+
+_DELAY_KEY = "spark.watermarkDelayMs"
+
+
+@lower.register
+def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataFrame:
+    """Keep the first row of a key until the watermark is `within` past it.
+
+    Spark forgets a key after the watermark's delay, which it reads from the column's metadata, and takes a row at the
+    watermark itself for late; design.md says before it, hence the microsecond.
+    """
+    frame = late_aside(frame, node, context)
+    shifted = F.timestamp_micros(F.unix_micros(column(EVENT_TIME)) + 1)
+    frame = frame.withColumn(EVENT_TIME, _timed(shifted, node.within_us))
+    kept = frame.dropDuplicatesWithinWatermark(list(node.keys))
+    back = F.timestamp_micros(F.unix_micros(column(EVENT_TIME)) - 1)
+    return context.counted(kept.withColumn(EVENT_TIME, _timed(back, node.within_us)), node)
+
+
+@lower.register
+def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame:
+    frame = late_aside(frame, node, context)
+    if node.window is None and node.python:
+        return context.counted(running(frame, node, context), node)
+    return _results(aggregated(frame, node, _groups(node), context), node, context)
+
+
+@lower.register
+def _reduce(node: Reduce, context: Context, frame: DataFrame) -> DataFrame:
+    frame = late_aside(frame, node, context)
+    if node.window is None:
+        return context.counted(running(frame, node, context), node)
+    return _results(reduced(frame, node, _groups(node), context), node, context)
+
+
+def merged(frame: DataFrame, node: Aggregate, prefix: Prefix, context: Context) -> DataFrame:
+    """Merge the partial results that the scan made."""
+    assert prefix.split is not None
+    results = [F.expr(sql).alias(name) for name, sql in prefix.split.finals]
+    return _results(frame.groupBy(*_groups(node)).agg(*results), node, context)
+
+
+def _groups(node: Grouped) -> list[Column]:
+    keys = [column(name) for name in node.keys]
+    if node.window is None:
+        return keys
+    # Spark refuses a session window that has no key beside it.
+    alone = [F.lit(0).alias("__penstock_all")] if node.window.kind == "session" and not keys else []
+    return [*keys, *alone, _window(node.window).alias("window")]
+
+
+def _window(window: Window) -> Column:
+    if window.kind == "session":
+        return F.session_window(EVENT_TIME, f"{window.size_us} microseconds")
+    size, slide, offset = (f"{us} microseconds" for us in (window.size_us, window.slide_us, window.offset_us))
+    return F.window(EVENT_TIME, size, slide, offset)
+
+
+def _results(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
+    """Give results their window's bounds, and final ones their event time."""
+    columns = {"window_start": F.col("window.start"), "window_end": F.col("window.end")}
+    given = [columns[n].alias(n) if node.window and n in columns else column(n) for n in node.schema.names]
+    if node.window is not None and not node.updating:
+        given.append(F.window_time("window").alias(EVENT_TIME))
+    return context.counted(frame.select(*given), node)
+
+
+def _timed(time: Column, delay_us: int) -> Column:
+    return time.alias(EVENT_TIME, metadata={_DELAY_KEY: max(delay_us // 1000, 1)})
+
+

@@ -1,0 +1,265 @@
+"""A run: one pipeline on Spark, from its checkpoint until it is stopped, drained or ended."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from penstock.contracts import REJECTED
+from penstock.errors import PenstockError
+from penstock.plan.graph import Graph
+from penstock.plan.nodes import EventTime
+from penstock.report import Counts, Progress, Report
+from penstock.settings import Settings
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.clock import END_OF_TIME
+from penstock.spark.compile import Query, compile_pipeline
+from penstock.spark.faults import translate
+from penstock.spark.notes import last_offsets, watermark_us
+from penstock.spark.session import query_settings, session
+from penstock.spark.types import schema_of
+from penstock.spark.writer import EpochWriter
+
+Until = Literal["stopped", "drained", "ended"]
+POLL_SECONDS = 0.05
+
+
+class Run:
+    """A pipeline that is running; made by `Pipeline.start`.
+
+    Invariant: the lease is held from before Spark starts until every query has ended.
+    """
+
+    def __init__(
+        self, name: str, graph: Graph, checkpoint: str | Path, settings: Settings, until: Until
+    ) -> None:
+        self.name, self.graph, self.settings, self.until = name, graph, settings, until
+        self._check()
+        self.checkpoint = Checkpoint(checkpoint, name, graph)
+        self.ended = False
+        self.error: PenstockError | None = None
+        self._stopping = threading.Event()
+        self._done = threading.Event()
+        self.queries: list[StreamingQuery] = []
+        self.writers: list[EpochWriter] = []
+        try:
+            self._open()
+        except BaseException:
+            self._close()
+            raise
+        self._driver = threading.Thread(target=self._drive, name=f"penstock-{name}", daemon=True)
+
+    def begin(self) -> Run:
+        """Start the queries, and return at once."""
+        try:
+            for query in self._compiled:
+                self._start(query)
+        except BaseException as error:
+            self._halt()
+            self._close()
+            if isinstance(error, Exception):
+                raise self._translated(error, None) from error
+            raise
+        self._driver.start()
+        return self
+
+    def stop(self) -> None:
+        """Ask for a clean end: the epoch that is running is finished, and no other begins."""
+        for writer in self.writers:
+            writer.stopping.set()
+        self._stopping.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end and return whether it came; raises what made the job fail."""
+        finished = self._done.wait(timeout)
+        if finished and self.error is not None:
+            raise self.error
+        return finished
+
+    def progress(self) -> Progress:
+        """Return the newest epoch and the totals so far."""
+        newest = [writer.progress for writer in self.writers]
+        whole = Progress(**newest[0].__dict__)
+        for other in newest[1:]:
+            whole.rows_out += other.rows_out
+            whole.rows_out_per_s += other.rows_out_per_s
+        whole.watermark = self._watermark()
+        whole.state_rows, whole.lag_rows = self._state_rows(), self._lag()
+        return whole
+
+    def report(self) -> Report:
+        """Return what was done over all epochs of the checkpoint."""
+        report = Report(watermark=self._watermark(), ended=self.ended)
+        for writer in self.writers:
+            totals = writer.records.newest()
+            report.epochs = max(report.epochs, totals.epochs)
+            for sink, rows in totals.rows.items():
+                report.rows[sink] = report.rows.get(sink, 0) + rows
+            report.counts |= {name: Counts(**counted) for name, counted in totals.counts.items()}
+        return report
+
+    def process_available(self) -> None:
+        """Wait until everything that is there has been through every sink."""
+        for query in self.queries:
+            query.processAllAvailable()
+
+    # --- starting -------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        for read in self.graph.reads:
+            read.source.under(self.settings.files)
+            read.source.check()
+        sinks = [write.sink for write in self.graph.writes]
+        for sink in [*sinks, *([self.graph.rejected_to] if self.graph.rejected_to else [])]:
+            sink.under(self.settings.files)
+            sink.check()
+
+    def _open(self) -> None:
+        for read in self.graph.reads:
+            read.source.open(str(self.checkpoint.source(self.graph.name(read))))
+        spark = session(self.settings)
+        self.checkpoint.lease.share_with(spark._jvm)
+        self._compiled = compile_pipeline(spark, self.graph, self.checkpoint, self.settings)
+        for query in self._compiled:
+            self._open_sinks(query)
+        if self.graph.rejected_to is not None:
+            self.graph.rejected_to.open(REJECTED, ())
+        for read in self.graph.reads:
+            read.source.begin()
+
+    def _open_sinks(self, query: Query) -> None:
+        for number, write in enumerate(query.outputs):
+            frame = query.frame if len(query.outputs) == 1 else query.frame.select(f"o{number}.*")
+            write.sink.open(schema_of(frame), write.input.key)
+        for write in query.asides:
+            write.sink.open(write.schema, ())
+
+    def _start(self, query: Query) -> None:
+        spark = query.context.spark
+        started: list[StreamingQuery] = []
+        ready = threading.Event()
+
+        def observed() -> dict[str, int]:
+            ready.wait()
+            return _observed(spark, started[0])
+
+        writer = EpochWriter(query, self.checkpoint, observed)
+        self.writers.append(writer)
+        for key, value in query_settings(self.settings, branches=query.branches).items():
+            spark.conf.set(key, value)
+        stream = query.frame.writeStream.outputMode(query.mode).foreachBatch(writer)
+        stream = stream.option("checkpointLocation", str(self.checkpoint.query(query.name)))
+        started.append(stream.queryName(f"{self.name}/{query.name}").start())
+        self.queries.append(started[0])
+        ready.set()
+
+    # --- running --------------------------------------------------------------------------------
+
+    def _drive(self) -> None:
+        """Watch the queries until there is a reason to stop them."""
+        try:
+            while not self._stopping.is_set() and all(query.isActive for query in self.queries):
+                if self.until == "stopped":
+                    self._stopping.wait(POLL_SECONDS)
+                elif self._drained():
+                    break
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._halt()
+            for query in self.queries:
+                self._note_failure(query)
+            self._close()
+            self._done.set()
+
+    def _drained(self) -> bool:
+        """Read all that is there; at the end of all sources, close what is open."""
+        self.process_available()
+        if self.until == "drained" or self._stopping.is_set():
+            return True
+        if not all(read.source.ended(self._offsets(read)) for read in self.graph.reads):
+            self._stopping.wait(POLL_SECONDS)
+            return False
+        if any(isinstance(node, EventTime) for node in self.graph.nodes):
+            self.checkpoint.tick(END_OF_TIME)
+            self.process_available()
+        self.ended = not self._stopping.is_set()
+        return True
+
+    def _offsets(self, read: Any) -> dict[str, Any]:
+        return last_offsets(self.checkpoint.source(self.graph.name(read)))
+
+    def _halt(self) -> None:
+        """Stop every query between two epochs."""
+        for writer in self.writers:
+            writer.stopping.set()
+        for query in self.queries:
+            while query.isActive:
+                if query.status["isTriggerActive"]:
+                    self._stopping.wait(POLL_SECONDS) if not self._stopping.is_set() else _pause()
+                else:
+                    query.stop()
+
+    def _note_failure(self, query: StreamingQuery) -> None:
+        error = query.exception()
+        if error is not None and "StopRequested" not in str(error):
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self.error is None and "StopRequested" not in str(error):
+            writer = next((one for one in self.writers if isinstance(one.error, PenstockError)), None)
+            self.error = self._translated(error, writer)
+
+    def _translated(self, error: Exception, writer: EpochWriter | None) -> PenstockError:
+        if writer is not None and isinstance(writer.error, PenstockError):
+            return writer.error
+        for one in self.writers:
+            found = translate(error, self.graph, one.staging, one.number)
+            if found.node is not None or one is self.writers[-1]:
+                return found
+        return translate(error, self.graph, self.checkpoint.staging("final"), -1)
+
+    def _close(self) -> None:
+        for read in self.graph.reads:
+            with contextlib.suppress(Exception):
+                read.source.finish()
+        self.checkpoint.close()
+
+    # --- figures --------------------------------------------------------------------------------
+
+    def _watermark(self) -> datetime | None:
+        times = [node for node in self.graph.nodes if isinstance(node, EventTime)]
+        if not times or not self.writers:
+            return None
+        context = self.writers[0].query.context
+        found = watermark_us(self.checkpoint.query(self.writers[0].query.name))
+        if not found:
+            return None
+        allowed = max(context.lateness_us(time) for time in times)
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found + allowed)
+
+    def _state_rows(self) -> int:
+        last = [query.lastProgress for query in self.queries]
+        return sum(operator["numRowsTotal"] for one in last if one for operator in one["stateOperators"])
+
+    def _lag(self) -> int | None:
+        behind = [read.source.behind(self._offsets(read)) for read in self.graph.reads]
+        known = [rows for rows in behind if rows is not None]
+        return sum(known) if len(known) == len(behind) else None
+
+
+def _pause() -> None:
+    threading.Event().wait(POLL_SECONDS)
+
+
+def _observed(spark: SparkSession, query: StreamingQuery) -> dict[str, int]:
+    """Return what Spark counted in the epoch that just ran."""
+    metrics = query._jsq.streamingQuery().lastExecution().observedMetrics()
+    converters = spark._jvm.scala.jdk.javaapi.CollectionConverters  # type: ignore[union-attr]
+    return {name: row.getLong(0) for name, row in dict(converters.asJava(metrics)).items()}

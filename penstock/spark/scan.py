@@ -1,0 +1,211 @@
+"""Sources as Spark sees them: one Python data source that reads any `Source` in Arrow batches.
+
+The scan is the one place where every row of a source passes. It counts them, stages those that do not parse, and, where
+the plan allows, runs the native prefix. `partitions` runs on the driver after Spark wrote the epoch's offsets, so it can
+ship the watermark by which this epoch's rows are late: that of the epoch before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from penstock.contracts import OnError, Rejected, Source
+from penstock.errors import PenstockError, RowRejected, SourceFailed
+from penstock.native.program import Program
+from penstock.schema import Schema
+from penstock.spark.hidden import WATERMARK
+from penstock.spark.notes import newest_epoch, note_offsets, watermark_us
+from penstock.spark.pacer import Pacer
+from penstock.spark.staging import Staging, rejected_table
+
+
+@dataclass(frozen=True)
+class Scan:
+    """All that a task needs to read one source."""
+
+    name: str
+    source: Source
+    output: Schema
+    query_folder: str
+    notes: str
+    staging: Staging
+    parallelism: int
+    on_error: OnError = "reject"
+    epoch_rows: int | None = None
+    carries_watermark: bool = False
+    program: Program | None = None
+
+    def data_source(self) -> type[DataSource]:
+        """Return a data source class that Spark can register under a name of its own."""
+        scan = self
+
+        class Bound(DataSource):
+            @classmethod
+            def name(cls) -> str:
+                return scan.name
+
+            def schema(self) -> str:
+                return scan.output.nullable().ddl
+
+            def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+                return ScanReader(scan)
+
+        return Bound
+
+
+@dataclass(frozen=True)
+class Piece(InputPartition):
+    """What one task reads, and the watermark by which its rows are late."""
+
+    split: Any
+    number: int
+    watermark_us: int
+
+
+class ScanReader(DataSourceStreamReader):
+    """The driver's half plans epochs; the tasks' half reads."""
+
+    def __init__(self, scan: Scan) -> None:
+        self.scan = scan
+        self.pacer = Pacer(fixed=scan.epoch_rows)
+        self.noted: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new checkpoint begins."""
+        return dict(self.scan.source.initial())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next epoch reads."""
+        source = self.scan.source
+        end = dict(source.latest(start, self.pacer.rows()))
+        if end != start:
+            self.pacer.offered(full=dict(source.latest(end, 1)) != end)
+        if end != self.noted:
+            note_offsets(Path(self.scan.notes), end)
+            self.noted = end
+        return end
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
+        """Cut the epoch into tasks."""
+        splits = self.scan.source.splits(start, end, self.scan.parallelism)
+        folder = Path(self.scan.query_folder)
+        watermark = watermark_us(folder, newest_epoch(folder) - 1)
+        return [Piece(split, number, watermark) for number, split in enumerate(splits)]
+
+    def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
+        """Read one piece."""
+        task = _Task(self.scan, partition)
+        try:
+            yield from task.batches()
+        except PenstockError as error:
+            error.node = error.node or f"read '{self.scan.name}'"
+            self.scan.staging.put_error(task.epoch, error)
+            raise
+        except OSError as error:
+            message = f"cannot read: {error}"
+            failed = SourceFailed(message, node=f"read '{self.scan.name}'", transient=True)
+            self.scan.staging.put_error(task.epoch, failed)
+            raise failed from error
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Every sink has the epoch."""
+        self.scan.source.commit(end)
+
+
+class _Task:
+    """One read of one piece."""
+
+    def __init__(self, scan: Scan, piece: Piece) -> None:
+        self.scan = scan
+        self.piece = piece
+        self.epoch = current_epoch()
+        self.rejected: list[Rejected] = []
+        self.rows = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        scan, piece = self.scan, self.piece
+        part = f"{scan.name}={piece.number}"
+        counts: dict[str, dict[str, int]] = {}
+        if scan.program is None:
+            yield from map(self._with_watermark, self._good())
+        else:
+            run = scan.program.start(piece.watermark_us)
+            yield from map(self._with_watermark, run.batches(self._good()))
+            counts = run.counts
+            for kind, node, rows in run.aside(self.epoch):
+                scan.staging.put_rows(self.epoch, kind, node, part, rows)
+        if self.rejected:
+            table = rejected_table(scan.name, self.epoch, self.rejected, scan.name)
+            scan.staging.put_rows(self.epoch, "rejected", scan.name, part, table)
+        total = self.rows + len(self.rejected)
+        counts[scan.name] = {"rows_in": total, "rejected": len(self.rejected)}
+        scan.staging.put_counts(self.epoch, part, counts)
+
+    def _good(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that parse and keep `not null`; put the others aside."""
+        schema = self.scan.source.schema
+        required = [field.name for field in schema if not field.nullable]
+        for item in self.scan.source.read_split(self.piece.split):
+            if isinstance(item, Rejected):
+                self._reject(item)
+                continue
+            batch = conform(item, schema, self.scan.name)
+            if any(batch.column(name).null_count for name in required):
+                batch = self._without_nulls(batch, required)
+            self.rows += batch.num_rows
+            yield batch
+
+    def _without_nulls(self, batch: pa.RecordBatch, required: list[str]) -> pa.RecordBatch:
+        for name in required:
+            missing = pc.is_null(batch.column(name))
+            for row in batch.filter(missing).to_pylist():
+                raw = json.dumps(row, default=str).encode()
+                self._reject(Rejected(f"column '{name}' is null, and it is declared not null", raw, ""))
+            batch = batch.filter(pc.invert(missing))
+        return batch
+
+    def _reject(self, row: Rejected) -> None:
+        if self.scan.on_error == "fail":
+            message = f"a row cannot be read: {row.reason} at {row.position}: {row.raw[:200]!r}"
+            raise RowRejected(message, hint='mend the input, or read with on_error="reject"')
+        self.rejected.append(row)
+
+    def _with_watermark(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.scan.carries_watermark:
+            return batch
+        column = pa.repeat(pa.scalar(self.piece.watermark_us, pa.int64()), batch.num_rows)
+        return batch.append_column(WATERMARK, column)
+
+
+def conform(batch: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:
+    """Give a batch the declared columns and types; nothing is lost in a cast."""
+    wanted = schema.nullable().arrow
+    if batch.schema.equals(wanted):
+        return batch
+    missing = [column for column in wanted.names if column not in batch.schema.names]
+    if missing:
+        message = f"the source gave no column '{missing[0]}'; it gave {', '.join(batch.schema.names)}"
+        raise SourceFailed(message, node=f"read '{name}'", hint=f"its schema says {schema.ddl}")
+    try:
+        columns = [batch.column(field.name).cast(field.type) for field in wanted]
+    except pa.ArrowInvalid as error:
+        message = f"the source's rows do not fit its schema: {error}"
+        raise SourceFailed(message, node=f"read '{name}'", hint=f"its schema says {schema.ddl}") from error
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def current_epoch() -> int:
+    """Return the number of the epoch that this task belongs to."""
+    context = TaskContext.get()
+    number = context.getLocalProperty("streaming.sql.batchId") if context else None
+    return int(number) if number is not None else -1

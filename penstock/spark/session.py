@@ -1,0 +1,130 @@
+"""Spark sessions with defaults that were measured; one per process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from penstock.errors import SparkFailed
+from penstock.settings import Settings
+from penstock.spark.java import find_java
+
+# docs/performance.md has the measurements behind each of these.
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.streaming.pollingDelay": "20",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+}
+_PROVIDERS = {
+    "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+}
+_lock = threading.Lock()
+_current: tuple[object, SparkSession] | None = None
+
+
+def session(settings: Settings) -> SparkSession:
+    """Return the session for these settings; another one for other settings ends the former."""
+    global _current
+    wanted = (settings.spark_master, settings.cores, tuple(sorted(settings.spark.items())))
+    with _lock:
+        if _current is not None and _current[0] == wanted and _alive(_current[1]):
+            return _current[1]
+        if _current is not None:
+            _current[1].stop()
+        _current = (wanted, _start(settings))
+        return _current[1]
+
+
+def stop_session() -> None:
+    """End the session of this process, if there is one."""
+    global _current
+    with _lock:
+        if _current is not None:
+            _current[1].stop()
+            _current = None
+
+
+def query_settings(settings: Settings, *, branches: bool) -> dict[str, str]:
+    """Return what is set for one query when it starts."""
+    chosen = {
+        "spark.sql.shuffle.partitions": str(settings.cores),
+        "spark.sql.streaming.stateStore.providerClass": _PROVIDERS[settings.state],
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # Branches share one exchange, and so one scan, only while each reads the same columns of it.
+        "spark.sql.optimizer.excludedRules": (
+            "org.apache.spark.sql.catalyst.optimizer.ColumnPruning" if branches else ""
+        ),
+    }
+    return {key: settings.spark.get(key, value) for key, value in chosen.items()}
+
+
+def _start(settings: Settings) -> SparkSession:
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    conf = _conf(settings)
+    log = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getpid()}.log"
+    try:
+        with log.open("ab") as stderr:
+            gateway = launch_gateway(conf, popen_kwargs={"stderr": stderr})
+        handler = _handler()
+        context = SparkContext(conf=conf, gateway=gateway)
+        if handler is not None:
+            # PySpark's own handler cancels every job: a stop would then lose the epoch it should finish.
+            signal.signal(signal.SIGINT, handler)
+        return SparkSession(context)
+    except Exception as error:
+        message = f"Spark did not start: {error}"
+        raise SparkFailed(message, hint=f"its log is {log}; `penstock doctor` shows what was found") from error
+
+
+def _conf(settings: Settings) -> SparkConf:
+    conf = SparkConf()
+    master = settings.master
+    conf.setMaster(master).setAppName("penstock")
+    values = dict(_DEFAULTS)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        values |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        values |= {"spark.driver.memory": _heap(), "spark.sql.warehouse.dir": tempfile.gettempdir()}
+    for key, value in (values | dict(settings.spark)).items():
+        conf.set(key, value)
+    return conf
+
+
+def _heap() -> str:
+    """A quarter of the machine, between 1 and 8 GiB: the rest is for Python workers and the page cache."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return f"{min(max(total // 4, 1024), 8192)}m"
+
+
+def _handler() -> signal.Handlers | object | None:
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.getsignal(signal.SIGINT)
+
+
+def _alive(spark: SparkSession) -> bool:
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except Exception:
+        return False

@@ -1,0 +1,41 @@
+"""Where the rows of every node went in one epoch: rows in = used + filtered + late + rejected + duplicate + dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.plan.graph import Graph
+from penstock.plan.node import Node
+from penstock.plan.nodes import Filter, FlatMap, MapBatches, Read, Side
+from penstock.plan.stateful import Deduplicate, Grouped
+
+Counted = dict[str, dict[str, int]]
+
+
+def tally(graph: Graph, nodes: list[Node], staged: Counted, observed: Mapping[str, int]) -> Counted:
+    """Put together what tasks counted (`staged`) and what Spark observed at the way out of nodes."""
+    out: dict[Node, int] = {}
+    counts: Counted = {}
+    for node in nodes:
+        name = graph.name(node)
+        mine = staged.get(name, {})
+        rows_in = mine.get("rows_in", 0) if isinstance(node, Read) else _arrived(node, out, staged, graph)
+        found = {kind: mine.get(kind, 0) for kind in ("filtered", "late", "rejected")}
+        left = rows_in - sum(found.values())
+        seen = observed.get(f"out:{name}")
+        if isinstance(node, Filter) and seen is not None:
+            found["filtered"] = rows_in - seen
+            left = seen
+        if isinstance(node, Deduplicate) and seen is not None:
+            found["duplicate"] = left - seen
+            left = seen
+        counts[name] = {"rows_in": rows_in, "used": left, **found}
+        makes_rows = isinstance(node, Grouped | FlatMap | MapBatches)
+        out[node] = seen if makes_rows and seen is not None else left
+    return counts
+
+
+def _arrived(node: Node, out: Mapping[Node, int], staged: Counted, graph: Graph) -> int:
+    if isinstance(node, Side) and not isinstance(node.input, FlatMap):
+        return staged.get(graph.name(node.input), {}).get("late", 0)
+    return sum(out.get(source, 0) for source in node.inputs)

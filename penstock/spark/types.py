@@ -1,0 +1,14 @@
+"""Schemas between Spark and the plan."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from penstock.schema import Field, Schema, parse_type
+
+
+def schema_of(frame: DataFrame) -> Schema:
+    """Return the schema that Spark found, which is what a sink is given."""
+    return Schema(
+        tuple(Field(f.name, parse_type(f.dataType.simpleString()), f.nullable) for f in frame.schema.fields)
+    )

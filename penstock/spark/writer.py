@@ -1,0 +1,224 @@
+"""The epoch writer: runs an epoch once, hands each output to its sink, and commits them one after another.
+
+Tasks call `prepare`; the driver calls `commit` with their tokens. After a crash Spark replays the epoch under the same
+number: sinks whose ledger has it are left out, the others get it, and state is computed again either way.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from penstock.contracts import REJECTED, Epoch, Sink
+from penstock.errors import PenstockError, SinkFailed
+from penstock.plan.graph import aside
+from penstock.plan.nodes import Write
+from penstock.report import Progress
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.compile import Query
+from penstock.spark.late import handled
+from penstock.spark.records import Records, Totals
+from penstock.spark.staging import Staging
+from penstock.spark.tally import Counted, tally
+
+_TOKENS = "output int, rows bigint, token binary"
+_TOKENS_ARROW = pa.schema([("output", pa.int32()), ("rows", pa.int64()), ("token", pa.binary())])
+
+
+class StopRequested(Exception):
+    """Raised before an epoch touches data, so that Spark does not take it for done."""
+
+
+class EpochWriter:
+    """Called by Spark once for every epoch of one query."""
+
+    def __init__(self, query: Query, checkpoint: Checkpoint, observed: Callable[[], dict[str, int]]) -> None:
+        self.query = query
+        self.graph = query.context.graph
+        self.staging: Staging = query.context.staging
+        self.lineage = checkpoint.identity.lineage
+        self.records = Records(checkpoint.folder / "epochs" / query.name)
+        self.observed = observed
+        self.stopping = threading.Event()
+        self.error: BaseException | None = None
+        self.number = -1
+        self.progress = Progress()
+        self.on_epoch: Callable[[int, str], None] = lambda number, moment: None
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        """Run one epoch."""
+        if self.stopping.is_set():
+            raise StopRequested
+        self.number = number
+        try:
+            self._epoch(frame, number)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _epoch(self, frame: DataFrame, number: int) -> None:
+        begun = time.monotonic()
+        self.staging.clear(number)
+        epochs = [self._of(self.graph.name(write), number) for write in self.query.outputs]
+        skip = [write.sink.committed(epoch) for write, epoch in zip(self.query.outputs, epochs, strict=True)]
+        rows, tokens = self._prepare(frame, epochs, skip)
+        self.on_epoch(number, "prepared")
+        for write, epoch, done, mine in zip(self.query.outputs, epochs, skip, tokens, strict=True):
+            if not done:
+                _commit(write.sink, epoch, mine)
+        rows |= self._aside(number)
+        self.on_epoch(number, "committed")
+        self._record(number, rows, time.monotonic() - begun)
+        self.staging.clear(number)
+
+    def _prepare(
+        self, frame: DataFrame, epochs: list[Epoch], skip: list[bool]
+    ) -> tuple[dict[str, int], list[list[Any]]]:
+        sinks = [None if done else write.sink for write, done in zip(self.query.outputs, skip, strict=True)]
+        found = frame.mapInArrow(_preparer(sinks, epochs, self.staging), _TOKENS).collect()
+        names = [self.graph.name(write) for write in self.query.outputs]
+        rows = dict.fromkeys(names, 0)
+        tokens: list[list[Any]] = [[] for _ in names]
+        for output, count, token in found:
+            rows[names[output]] += count
+            if token is not None:
+                tokens[output].append(pickle.loads(token))
+        return rows, tokens
+
+    def _aside(self, number: int) -> dict[str, int]:
+        """Publish late and rejected rows in the same epoch."""
+        rows: dict[str, int] = {}
+        late: dict[str, list[pa.Table]] = {}
+        for node, table in self.staging.rows(number, "late"):
+            late.setdefault(node, []).append(table)
+        for write in self.query.asides:
+            rows[self.graph.name(write)] = self._publish_late(write, late, number)
+        sink = self.graph.rejected_to
+        if sink is not None:
+            bad = [t for node, t in self.staging.rows(number, "rejected") if node in self.query.owned]
+            table = pa.concat_tables(bad) if bad else REJECTED.arrow.empty_table()
+            rows[sink.name] = self._publish(sink, sink.name, table, number)
+        return rows
+
+    def _publish_late(self, write: Write, late: dict[str, list[pa.Table]], number: int) -> int:
+        side = aside(write)
+        assert side is not None
+        tables = late.get(self.graph.name(side.input))
+        table = pa.concat_tables(tables) if tables else side.schema.nullable().arrow.empty_table()
+        table = handled(table, side, write, self.query.context)
+        return self._publish(write.sink, self.graph.name(write), table, number)
+
+    def _publish(self, sink: Sink, name: str, table: pa.Table, number: int) -> int:
+        epoch = self._of(name, number)
+        if table.num_rows and not sink.committed(epoch):
+            _commit(sink, epoch, [sink.prepare(epoch, 0, table.to_batches())])
+        return int(table.num_rows)
+
+    def _of(self, sink: str, number: int) -> Epoch:
+        """Name an epoch of a sink; two queries of one pipeline number theirs apart."""
+        return Epoch(self.lineage, sink if self.query.name == "final" else f"{sink}.{self.query.name}", number)
+
+    def _record(self, number: int, rows: dict[str, int], seconds: float) -> None:
+        nodes = [node for node in self.graph.nodes if self.graph.name(node) in self.query.owned]
+        counted: Counted = tally(self.graph, nodes, self.staging.counts(number), self.observed())
+        totals = self.records.before(number).plus(rows, counted)
+        self.records.write(number, totals)
+        self._report(number, counted, rows, seconds, totals)
+
+    def _report(
+        self, number: int, counted: Counted, rows: dict[str, int], seconds: float, totals: Totals
+    ) -> None:
+        read = [self.graph.name(node) for node in self.graph.reads]
+        rows_in = sum(counted.get(name, {}).get("rows_in", 0) for name in read)
+        rows_out = sum(rows.get(self.graph.name(write), 0) for write in self.query.outputs)
+        total = totals.counts.values()
+        self.progress = Progress(
+            epoch=number,
+            epochs=totals.epochs,
+            rows_in=sum(totals.counts.get(name, {}).get("rows_in", 0) for name in read),
+            rows_out=sum(totals.rows.get(self.graph.name(write), 0) for write in self.query.outputs),
+            late=sum(node.get("late", 0) for node in total),
+            rejected=sum(node.get("rejected", 0) for node in total),
+            rows_in_per_s=rows_in / seconds,
+            rows_out_per_s=rows_out / seconds,
+            epoch_ms=round(seconds * 1000),
+        )
+
+
+def _preparer(
+    sinks: list[Sink | None], epochs: list[Epoch], staging: Staging
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what a task does with its rows: all of them belong to one output, for a union keeps partitions apart."""
+
+    def prepare(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        filled = (batch for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is None:
+            return
+        output = 0 if len(sinks) == 1 else first.column("tag")[0].as_py()
+        counter = _Counter(_untagged(chain([first], filled), output, len(sinks) > 1))
+        sink = sinks[output]
+        token = None if sink is None else _token(sink, epochs[output], counter, staging)
+        counter.drain()
+        made = [{"output": output, "rows": counter.rows, "token": token}]
+        yield pa.RecordBatch.from_pylist(made, schema=_TOKENS_ARROW)
+
+    return prepare
+
+
+def _untagged(batches: Iterator[pa.RecordBatch], output: int, tagged: bool) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_struct_array(batch.column(f"o{output}")) if tagged else batch
+
+
+def _token(sink: Sink, epoch: Epoch, batches: Iterator[pa.RecordBatch], staging: Staging) -> bytes:
+    try:
+        return pickle.dumps(sink.prepare(epoch, TaskContext.get().partitionId(), batches))
+    except PenstockError as error:
+        error.node = error.node or f"write '{epoch.sink}'"
+        staging.put_error(epoch.number, error)
+        raise
+    except Exception as error:
+        message = f"{type(sink).__name__} could not take the rows: {type(error).__name__}: {error}"
+        failed = SinkFailed(message, node=f"write '{epoch.sink}'", transient=True)
+        staging.put_error(epoch.number, failed)
+        raise failed from error
+
+
+def _commit(sink: Sink, epoch: Epoch, tokens: list[Any]) -> None:
+    try:
+        sink.commit(epoch, tokens)
+    except PenstockError as error:
+        error.node = error.node or f"write '{epoch.sink}'"
+        raise
+    except Exception as error:
+        message = f"{type(sink).__name__} could not commit: {type(error).__name__}: {error}"
+        raise SinkFailed(message, node=f"write '{epoch.sink}'", transient=True) from error
+
+
+class _Counter:
+    """Counts rows on their way to a sink, and those that the sink leaves unread."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        batch = next(self._batches)
+        self.rows += batch.num_rows
+        return batch
+
+    def drain(self) -> None:
+        for _ in self:
+            pass

@@ -1,0 +1,309 @@
+"""Streams: a thin fluent layer over the plan; each call adds one node and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from penstock.aggregates import Aggregator
+from penstock.contracts import OnError, Sink
+from penstock.durations import Span, micros
+from penstock.errors import BadFunction, BadValue, choices
+from penstock.functions import output_schema
+from penstock.plan import nodes, stateful
+from penstock.plan.node import Node
+from penstock.schema import Schema, Shape, quoted
+from penstock.windows import Window
+
+Row = dict[str, Any]
+Names = str | Sequence[str]
+Emit = Literal["final", "updates"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """A stream that ends in a sink; what a pipeline is made of."""
+
+    node: nodes.Write
+
+    def named(self, name: str) -> Output:
+        """Name the output; counts and the sink's ledger go by it."""
+        return Output(replace(self.node, name=_name(name)))
+
+
+@dataclass(frozen=True)
+class _Flow:
+    node: Node
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of every row."""
+        return self.node.schema
+
+    @property
+    def name(self) -> str:
+        """The node's name, or its kind."""
+        source = getattr(self.node, "source", None)
+        return self.node.name or (source.name if source else self.node.kind)
+
+
+class Stream(_Flow):
+    """Rows that keep coming. Immutable: a branch is a variable used twice."""
+
+    def select(self, *columns: str | Mapping[str, str], **named: str) -> Stream:
+        """Keep only these columns: SQL expressions, those that are computed under a name.
+
+        >>> import penstock as ps
+        >>> items = ps.from_items([{"a": 1}], "a bigint")
+        >>> items.select("a", double="a * 2").schema
+        Schema('a bigint, double bigint')
+        """
+        plain = [(column, column) for column in columns if isinstance(column, str)]
+        pairs = [(_bare(name), sql) for name, sql in plain]
+        return Stream(nodes.Select(input=self.node, columns=(*pairs, *_named(columns, named))))
+
+    def with_columns(self, *columns: Mapping[str, str], **named: str) -> Stream:
+        """Add columns, or compute those of the same name anew."""
+        return Stream(nodes.WithColumns(input=self.node, columns=_named(columns, named)))
+
+    def filter(self, condition: str) -> Stream:
+        """Keep the rows for which the condition holds; the others are counted as filtered."""
+        return Stream(nodes.Filter(input=self.node, condition=condition))
+
+    def drop(self, *names: str) -> Stream:
+        """Keep all columns but these."""
+        return Stream(nodes.Drop(input=self.node, names=names))
+
+    def rename(self, *names: Mapping[str, str], **new: str) -> Stream:
+        """Give columns new names: `rename(new="old")`."""
+        return Stream(nodes.Rename(input=self.node, names=_named(names, new)))
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        schema: Shape | None = None,
+        *,
+        using: Callable[[], Any] | None = None,
+        on_error: OnError | None = None,
+        deterministic: bool = True,
+    ) -> Stream:
+        """Call a Python function on each row; it returns the new row as a dict or a dataclass."""
+        return Stream(self._python(nodes.Map, fn, schema, using, on_error, deterministic))
+
+    def map_batches(
+        self,
+        fn: Callable[..., Any],
+        schema: Shape | None = None,
+        *,
+        using: Callable[[], Any] | None = None,
+        on_error: OnError | None = None,
+        deterministic: bool = True,
+    ) -> Stream:
+        """Call a Python function on Arrow record batches: the fast form. Event time ends here."""
+        return Stream(self._python(nodes.MapBatches, fn, schema, using, on_error, deterministic))
+
+    def flat_map(
+        self,
+        fn: Callable[..., Any],
+        schema: Shape | None = None,
+        *,
+        using: Callable[[], Any] | None = None,
+        on_error: OnError | None = None,
+        deterministic: bool = True,
+        sides: Mapping[str, Shape] | None = None,
+    ) -> Stream:
+        """Call a Python function on each row; it yields any number of rows, or `("side", row)`."""
+        node = self._python(nodes.FlatMap, fn, schema, using, on_error, deterministic)
+        outputs = tuple((name, Schema(shape)) for name, shape in (sides or {}).items())
+        return Stream(replace(node, outputs=outputs) if outputs else node)
+
+    def union(self, *others: Stream) -> Stream:
+        """Put streams with the same columns together."""
+        streams = (self.node, *(_stream(other, "union").node for other in others))
+        return Stream(nodes.Union(streams=streams)) if others else self
+
+    def event_time(self, column: str, max_delay: Span) -> Stream:
+        """Declare which column is the row's time, and how long one waits for rows that come late."""
+        delay = micros(max_delay, "max_delay")
+        return Stream(nodes.EventTime(input=self.node, column=column, max_delay_us=delay))
+
+    def deduplicate(self, keys: Names, within: Span, *, late_to: Sink | None = None) -> Stream:
+        """Keep the first row of each key; repeats within the span of event time are counted as duplicates."""
+        span = micros(within, "within")
+        return Stream(
+            stateful.Deduplicate(input=self.node, keys=_names(keys), within_us=span, late_to=late_to)
+        )
+
+    def key_by(self, *names: str, **named: str) -> KeyedStream:
+        """Group by columns, or by SQL expressions under a name."""
+        stream = self.with_columns(**named) if named else self
+        keys = (*names, *named)
+        for name in keys:
+            stream.schema.field(name)
+        if not keys:
+            message = "no key is given"
+            raise BadValue(message, node="key_by", hint=choices("columns here", self.schema.names))
+        return KeyedStream(stream.node, keys)
+
+    def window(
+        self,
+        window: Window,
+        *,
+        allowed_lateness: Span = "0s",
+        late_to: Sink | None = None,
+        emit: Emit = "final",
+    ) -> WindowedStream:
+        """Cut the stream into windows over all keys."""
+        return KeyedStream(self.node, ()).window(
+            window, allowed_lateness=allowed_lateness, late_to=late_to, emit=emit
+        )
+
+    def side(self, output: str) -> Stream:
+        """Return a further output of this node: "late", or one that a function names."""
+        return Stream(nodes.Side(input=self.node, output=output))
+
+    def named(self, name: str) -> Stream:
+        """Name the node; state and counts go by it."""
+        return Stream(replace(self.node, name=_name(name)))
+
+    def to(self, sink: Sink) -> Output:
+        """End the stream in a sink."""
+        if not isinstance(sink, Sink):
+            message = f"{sink!r} is not a sink"
+            raise BadValue(message, node="to", hint="sinks: files(), console(), collect(), callback()")
+        return Output(nodes.Write(input=self.node, sink=sink))
+
+    def _python(
+        self,
+        kind: type[nodes.PythonNode],
+        fn: Callable[..., Any],
+        schema: Shape | None,
+        using: Callable[[], Any] | None,
+        on_error: OnError | None,
+        deterministic: bool,
+    ) -> Any:
+        output = output_schema(fn, schema, self.schema, node=kind.kind)
+        _one_of(on_error, (*get_args(OnError), None), "on_error", kind.kind)
+        return kind(
+            input=self.node,
+            fn=fn,
+            output=output,
+            using=using,
+            on_error=on_error,
+            deterministic=deterministic,
+        )
+
+
+@dataclass(frozen=True)
+class KeyedStream(_Flow):
+    """A stream grouped by keys."""
+
+    keys: tuple[str, ...]
+
+    def window(
+        self,
+        window: Window,
+        *,
+        allowed_lateness: Span = "0s",
+        late_to: Sink | None = None,
+        emit: Emit = "final",
+    ) -> WindowedStream:
+        """Cut each key's rows into windows; `emit="updates"` shows results before they are final."""
+        if not isinstance(window, Window):
+            message = f"{window!r} is not a window"
+            raise BadValue(message, node="window", hint="windows: tumbling(), sliding(), session()")
+        _one_of(emit, get_args(Emit), "emit", "window")
+        lateness = micros(allowed_lateness, "allowed_lateness")
+        return WindowedStream(self.node, self.keys, window, emit, lateness, late_to)
+
+    def aggregate(
+        self, *columns: Mapping[str, str | Aggregator], **named: str | Aggregator
+    ) -> Stream:
+        """Aggregate each key over all time; every epoch shows the keys that changed."""
+        return Stream(
+            stateful.Aggregate(input=self.node, keys=self.keys, aggregates=_named(columns, named))
+        )
+
+    def reduce(self, fn: Callable[[Row, Row], Row]) -> Stream:
+        """Make one row per key of two rows at a time, over all time."""
+        return Stream(stateful.Reduce(input=self.node, keys=self.keys, fn=_callable(fn, "reduce")))
+
+
+@dataclass(frozen=True)
+class WindowedStream(_Flow):
+    """A stream grouped by keys and windows."""
+
+    keys: tuple[str, ...]
+    over: Window
+    emit: Emit
+    lateness_us: int
+    late_to: Sink | None
+
+    def aggregate(
+        self, *columns: Mapping[str, str | Aggregator], **named: str | Aggregator
+    ) -> Stream:
+        """Aggregate each window: SQL aggregates, or `Aggregator` objects in Python.
+
+        The result has the keys, `window_start`, `window_end` and the named columns.
+        """
+        return Stream(stateful.Aggregate(aggregates=_named(columns, named), **self._group()))
+
+    def reduce(self, fn: Callable[[Row, Row], Row]) -> Stream:
+        """Make one row per window of two rows at a time."""
+        return Stream(stateful.Reduce(fn=_callable(fn, "reduce"), **self._group()))
+
+    def _group(self) -> dict[str, Any]:
+        return {
+            "input": self.node,
+            "keys": self.keys,
+            "window": self.over,
+            "emit": self.emit,
+            "lateness_us": self.lateness_us,
+            "late_to": self.late_to,
+        }
+
+
+def _named(given: Iterable[Any], named: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Put columns from a leading dict (names that are no identifiers) and from keywords together."""
+    pairs: list[tuple[str, Any]] = []
+    for part in given:
+        if isinstance(part, Mapping):
+            pairs.extend(part.items())
+    return (*pairs, *named.items())
+
+
+def _bare(sql: str) -> str:
+    """Return the column's own name if the expression is just that."""
+    return sql[1:-1].replace("``", "`") if sql.startswith("`") and sql.endswith("`") else sql
+
+
+def _names(names: Names) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _name(name: str) -> str:
+    if not name or not all(sign.isalnum() or sign in "-_." for sign in name):
+        message = f"{name!r} cannot be a name"
+        raise BadValue(message, node="named", hint="use letters, digits, '-', '_' and '.'")
+    return name
+
+
+def _callable(fn: Any, node: str) -> Callable[..., Any]:
+    if not callable(fn):
+        message = f"{fn!r} is not a function"
+        raise BadFunction(message, node=node, hint="SQL goes in strings to aggregate(), Python in functions")
+    return fn  # type: ignore[no-any-return]
+
+
+def _stream(other: Any, node: str) -> Stream:
+    if not isinstance(other, Stream):
+        message = f"{other!r} is not a stream"
+        raise BadValue(message, node=node, hint="pass what read_files(), datagen() or another call returned")
+    return other
+
+
+def _one_of(value: Any, valid: tuple[Any, ...], what: str, node: str) -> None:
+    if value not in valid:
+        message = f"{what}={value!r} is not known"
+        raise BadValue(message, node=node, hint=choices(what, [repr(one) for one in valid if one]))

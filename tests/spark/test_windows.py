@@ -1,0 +1,144 @@
+"""Windows on Spark: each result once, and no row vanishes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.settings import Settings
+from penstock.testing import EOF, AdvanceTime, Crash, assert_rows, run_to_end
+from tests.conftest import at
+
+SCHEMA = "k string, v bigint, ts timestamp"
+
+
+@pytest.fixture(params=["auto", "spark"])
+def lane(request: pytest.FixtureRequest, settings: Settings) -> Settings:
+    """Run the test in both lanes: the results must be equal."""
+    from dataclasses import replace
+
+    return replace(settings, lane=request.param)
+
+
+def row(k: str, v: int, seconds: float) -> dict[str, Any]:
+    return {"k": k, "v": v, "ts": at(seconds)}
+
+
+def windowed(window: ps.Window, **options: Any) -> ps.Stream:
+    rows = ps.from_items([], SCHEMA).named("rows")
+    timed = rows.filter("v >= 0").event_time("ts", "5s")
+    return timed.key_by("k").window(window, **options).aggregate(total="sum(v)", n="count(*)")
+
+
+def result(k: str, start: float, end: float, total: int, n: int) -> dict[str, Any]:
+    return {"k": k, "window_start": at(start), "window_end": at(end), "total": total, "n": n}
+
+
+def test_a_tumbling_window_gives_each_result_once(lane: Settings) -> None:
+    pipeline = ps.Pipeline("p", windowed(ps.tumbling("10s")).to(ps.collect()))
+    rows = [row("a", 1, 1), row("a", 2, 9), row("b", 3, 2), EOF, row("a", 4, 11), row("a", 5, 30)]
+    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
+    expected = [result("a", 0, 10, 3, 2), result("b", 0, 10, 3, 1), result("a", 10, 20, 4, 1)]
+    assert_rows(out["collect"], [*expected, result("a", 30, 40, 5, 1)])
+
+
+def test_late_row_goes_to_the_side_output_and_is_counted(lane: Settings) -> None:
+    stream = windowed(ps.tumbling("10s"))
+    late = stream.side("late").to(ps.collect()).named("late")
+    pipeline = ps.Pipeline("p", stream.to(ps.collect()), late)
+    rows = [row("a", 1, 1), row("b", -1, 40), EOF, row("a", 2, 2), row("a", -5, 3), row("a", 3, 41)]
+    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
+    # The row at 40 s is filtered after... before event time, so the watermark does not see it.
+    assert out["late"] == []
+    rows = [row("a", 1, 1), row("b", 1, 40), EOF, row("a", 2, 2), row("a", -5, 3), row("a", 3, 41)]
+    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
+    assert_rows(out["late"], [row("a", 2, 2)])
+    counts = out.counts["aggregate"]
+    assert (counts.rows_in, counts.used, counts.late) == (4, 3, 1)
+    assert out.counts["filter"].filtered == 1
+    assert sum(r["n"] for r in out["collect"]) + len(out["late"]) == 4
+
+
+def test_the_watermark_follows_rows_that_are_filtered_after_event_time(lane: Settings) -> None:
+    rows = ps.from_items([], SCHEMA).named("rows").event_time("ts", "5s").filter("v > 0")
+    stream = rows.key_by("k").window(ps.tumbling("10s")).aggregate(total="sum(v)")
+    pipeline = ps.Pipeline("p", stream.to(ps.collect()), stream.side("late").to(ps.collect()).named("late"))
+    given = [row("a", 1, 1), row("z", -1, 100), EOF, row("a", 2, 2)]
+    out = run_to_end(pipeline, {"rows": given}, settings=lane)
+    assert_rows(out["late"], [row("a", 2, 2)])
+    assert [r["total"] for r in out["collect"]] == [1]
+
+
+def test_a_sliding_window_counts_a_row_in_each_window(lane: Settings) -> None:
+    pipeline = ps.Pipeline("p", windowed(ps.sliding("10s", "5s")).to(ps.collect()))
+    out = run_to_end(pipeline, {"rows": [row("a", 1, 7)]}, settings=lane)
+    assert_rows(out["collect"], [result("a", 0, 10, 1, 1), result("a", 5, 15, 1, 1)])
+
+
+def test_a_session_ends_after_its_gap(lane: Settings) -> None:
+    pipeline = ps.Pipeline("p", windowed(ps.session("10s")).to(ps.collect()))
+    rows = [row("a", 1, 0), row("a", 2, 6), EOF, row("a", 4, 12), row("a", 8, 40)]
+    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
+    assert_rows(out["collect"], [result("a", 0, 22, 7, 3), result("a", 40, 50, 8, 1)])
+
+
+def test_an_offset_moves_where_windows_begin(lane: Settings) -> None:
+    pipeline = ps.Pipeline("p", windowed(ps.tumbling("10s", offset="3s")).to(ps.collect()))
+    out = run_to_end(pipeline, {"rows": [row("a", 1, 2), row("a", 2, 3)]}, settings=lane)
+    assert_rows(out["collect"], [result("a", -7, 3, 1, 1), result("a", 3, 13, 2, 1)])
+
+
+def test_allowed_lateness_keeps_a_window_open_longer(lane: Settings) -> None:
+    stream = windowed(ps.tumbling("10s"), allowed_lateness="30s", late_to=ps.collect())
+    pipeline = ps.Pipeline("p", stream.to(ps.collect()).named("out"))
+    rows = [row("a", 1, 1), row("a", 1, 40), EOF, row("a", 2, 2), row("a", 1, 60), EOF, row("a", 4, 3)]
+    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
+    assert_rows(out["collect"], [row("a", 4, 3)])
+    assert {(r["window_start"], r["total"]) for r in out["out"]} == {(at(0), 3), (at(40), 1), (at(60), 1)}
+
+
+def test_a_crash_neither_loses_nor_repeats_a_result(lane: Settings) -> None:
+    stream = windowed(ps.tumbling("10s"))
+    pipeline = ps.Pipeline("p", stream.to(ps.collect()), stream.side("late").to(ps.collect()).named("late"))
+    rows = [row("a", 1, 1), row("a", 2, 40), EOF, row("b", 3, 3), row("a", 4, 41), Crash(), row("a", 5, 60)]
+    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
+    calm = run_to_end(pipeline, {"rows": [r for r in rows if not isinstance(r, Crash)]}, settings=lane)
+    assert_rows(out["collect"], calm["collect"])
+    assert_rows(out["late"], [row("b", 3, 3)])
+    assert out.counts["aggregate"].rows_in == 5
+
+
+def test_time_can_be_advanced_without_rows(lane: Settings) -> None:
+    stream = windowed(ps.tumbling("10s"))
+    pipeline = ps.Pipeline("p", stream.to(ps.collect()), stream.side("late").to(ps.collect()).named("late"))
+    rows = [row("a", 1, 1), AdvanceTime("2026-01-01T00:02Z"), row("a", 2, 2)]
+    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
+    assert_rows(out["late"], [row("a", 2, 2)])
+
+
+def test_windows_chain(lane: Settings) -> None:
+    first = windowed(ps.tumbling("10s"))
+    second = first.window(ps.tumbling("20s")).aggregate(total="sum(total)").named("second")
+    pipeline = ps.Pipeline("p", second.to(ps.collect()))
+    out = run_to_end(pipeline, {"rows": [row("a", 1, 1), row("b", 2, 11), row("a", 4, 21)]}, settings=lane)
+    expected = [{"window_start": at(0), "window_end": at(20), "total": 3}]
+    assert_rows(out["collect"], [*expected, {"window_start": at(20), "window_end": at(40), "total": 4}])
+
+
+def test_updates_show_a_window_before_it_is_final(settings: Settings) -> None:
+    pipeline = ps.Pipeline("p", windowed(ps.tumbling("10s"), emit="updates").to(ps.collect()))
+    out = run_to_end(pipeline, {"rows": [row("a", 1, 1), EOF, row("a", 2, 2)]}, settings=settings)
+    assert [r["total"] for r in out["collect"]] == [1, 3]
+
+
+def test_final_and_updating_results_mix_in_one_pipeline(settings: Settings) -> None:
+    rows = ps.from_items([], SCHEMA).named("rows").event_time("ts", "5s")
+    final = rows.window(ps.tumbling("10s")).aggregate(n="count(*)").named("windows")
+    running = rows.key_by("k").aggregate(n="count(*)").named("running")
+    pipeline = ps.Pipeline("p", final.to(ps.collect()).named("final"), running.to(ps.collect()).named("so-far"))
+    assert "two queries" in pipeline.explain()
+    out = run_to_end(pipeline, {"rows": [row("a", 1, 1), EOF, row("a", 1, 2)]}, settings=settings)
+    assert [r["n"] for r in out["final"]] == [2]
+    assert [r["n"] for r in out["so-far"]] == [1, 2]
