@@ -1,4 +1,4 @@
-"""How long an epoch of 1,000 rows takes: stateless, windowed and Python stages, against PySpark's defaults."""
+"""How long an epoch of 1,000 rows takes, in stateless, windowed and Python stages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ SYMBOLS = 1_000
 WARM_UP = 10
 SYSTEMS = (results.OURS, "spark-defaults")
 CASES = ("stateless", "windowed", "python")
-NOTE = """\
-p50_ms, p99_ms: an epoch of {rows:,} rows from files to files, as Spark's progress says (batchDuration) for both,
-after {warm} epochs that do not count; seconds: sum of the {epochs} that do. peak: resident memory of all its
-processes. equal: every row is that of DuckDB in batch."""
+NOTE = """
+p50_ms, p99_ms: an epoch of {rows:,} rows, from files to files, as Spark's progress has it (batchDuration)
+for both, after {warm} epochs that do not count; seconds: sum of the {epochs} that do. peak: resident memory
+of all its processes. equal: every row is that of DuckDB in batch.
+"""
 
 
 def run(
@@ -59,7 +60,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def _result(trades: Trades, system: str, case: str) -> results.Result:
-    print(f"{case}: {system} ...", flush=True)
+    print(f"{case}: {system} ...", end=" ", flush=True)
     work = trades.folder / "work" / f"{system}-{case}"
     config = Config(
         system=system,
@@ -84,10 +85,11 @@ def _judge(trades: Trades, config: Config, measured: Measured) -> results.Result
     outcome = measured.outcome
     timed = outcome.epochs_ms[WARM_UP : trades.epochs] if outcome else []
     if outcome is None or not timed:
-        print(f"{config.case}: {config.system} failed: {measured.error or 'it said nothing of its epochs'}")
+        print(f"failed: {measured.error or 'it said nothing of its epochs'}")
         times = {"p50_ms": 0.0, "p99_ms": 0.0}
         return results.Result(config.system, config.case, 0.0, 0.0, measured.peak_mb, False, times)
     seconds = sum(timed) / 1000
+    print(f"p50 {percentile(timed, 0.5):.0f} ms")
     return results.Result(
         config.system,
         config.case,

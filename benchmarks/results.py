@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -117,7 +118,7 @@ def show(made: Mapping[str, Any], note: str, *, with_bars: bool = True) -> None:
         f"{made['bench']}: {where['cpu']}, {where['cores']} cores, {where['memory_gb']} GiB", style="bold"
     )
     console.print(_table(made["results"]))
-    console.print(note, style="dim", highlight=False)
+    console.print(" ".join(note.split()), style="dim", highlight=False)
     for name, why in made["settings"].get("skipped", {}).items():
         console.print(f"- {name}: skipped: {why}", style="yellow", highlight=False)
     for bar in bars(made["ratios"]) if with_bars else ():
@@ -127,7 +128,9 @@ def show(made: Mapping[str, Any], note: str, *, with_bars: bool = True) -> None:
 
 def _table(results: list[dict[str, Any]]) -> Table:
     extra = [name for name in results[0] if name not in Result.__annotations__] if results else []
-    table = Table("system", "case")
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("system", "case"):
+        table.add_column(name, no_wrap=True)
     for name in ("rows/s", "seconds", *extra, "peak MB"):
         table.add_column(name, justify="right")
     table.add_column("equal")

@@ -14,10 +14,11 @@ from benchmarks.peers.protocol import Config
 from benchmarks.process import Measured, measure
 from penstock.settings import cores
 
-NOTE = """\
-seconds: best of {runs} after a warm-up in one process, from the start of the query until all results are
-written; imports, JVM and session are not in it, but in cold_s: from the start of the process to the end of
-its first run. peak: resident memory of all its processes. equal: every row is that of DuckDB in batch."""
+NOTE = """
+seconds: best of {runs} after {warmups} warm-up in one process, from the start of the query until all results
+are written; imports, JVM and session are not in it, but in cold_s: from the start of the process to the end
+of its first run. peak: resident memory of all its processes. equal: every row is that of DuckDB in batch.
+"""
 INSTALL = "not installed; run `make bench-peers`"
 
 
@@ -29,16 +30,16 @@ def run(
     peers: Sequence[str] = ("spark", "spark-defaults", "duckdb"),
     json: Path | str | None = None,
     *,
-    ours: bool = True,
     runs: int = 3,
+    warmups: int = 1,
     cache: Path = CACHE,
 ) -> int:
     """Measure Penstock and its peers one after the other; return 1 if one has not the right result."""
     trades = Trades(events, symbols, format, epochs, cache)
     trades.prepare()
     skipped = {name: why for name in peers if (why := _reason(name, format))}
-    systems = [*([results.OURS] if ours else []), *(name for name in peers if name not in skipped)]
-    found = [_result(trades, name, runs) for name in systems]
+    systems = [results.OURS, *(name for name in peers if name not in skipped)]
+    found = [_result(trades, name, warmups, runs) for name in systems]
     settings = {
         "events": events,
         "symbols": symbols,
@@ -51,7 +52,7 @@ def run(
     target = Path(json) if json else cache / "vwap.json"
     results.save(made, target)
     chart.draw(made, target.with_suffix(".png"))
-    results.show(made, NOTE.format(runs=runs))
+    results.show(made, NOTE.format(runs=runs, warmups=warmups))
     print(f"written: {target} and {target.with_suffix('.png')}")
     return 0 if all(result.equal for result in found) else 1
 
@@ -65,8 +66,8 @@ def _reason(name: str, format: str) -> str | None:
     return None
 
 
-def _result(trades: Trades, system: str, runs: int) -> results.Result:
-    print(f"{system} ...", flush=True)
+def _result(trades: Trades, system: str, warmups: int, runs: int) -> results.Result:
+    print(f"{system} ...", end=" ", flush=True)
     work = trades.folder / "work" / system
     config = Config(
         system=system,
@@ -75,9 +76,10 @@ def _result(trades: Trades, system: str, runs: int) -> results.Result:
         input=str(trades.input),
         closing=str(trades.closing),
         work=str(work),
-        epoch_rows=-(-trades.events // trades.epochs),
+        epoch_rows=trades.epoch_rows,
         cores=cores(),
         started=0.0,
+        warmups=warmups,
         runs=runs,
     )
     try:
@@ -89,12 +91,13 @@ def _result(trades: Trades, system: str, runs: int) -> results.Result:
 def _judge(trades: Trades, system: str, measured: Measured) -> results.Result:
     case, outcome = f"vwap-{trades.format}", measured.outcome
     if outcome is None:
-        print(f"{system} failed: {measured.error}")
+        print(f"failed: {measured.error}")
         return results.Result(system, case, 0.0, 0.0, measured.peak_mb, False, {"cold_s": 0.0})
     expected = answer("windowed", trades.input, trades.format)
     equal = is_equal("windowed", expected, outcome)
     best = min(outcome.seconds)
     cold = {"cold_s": round(outcome.cold, 3)}
+    print(f"{best:.2f} s{f', {len(outcome.epochs_ms)} epochs with rows' if outcome.epochs_ms else ''}")
     return results.Result(
         system, case, round(trades.events / best), round(best, 3), round(measured.peak_mb), equal, cold
     )

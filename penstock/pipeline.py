@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from penstock.connectors import sink_from_spec, source_from_spec
+from penstock.connectors.catalog import sink_from_spec, source_from_spec
 from penstock.contracts import Sink
 from penstock.errors import BadValue, PipelineError, choices
 from penstock.plan import codec

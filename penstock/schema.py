@@ -11,11 +11,11 @@ from decimal import Decimal
 from functools import cached_property
 
 import pyarrow as pa
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from penstock.errors import BadSchema, UnknownColumn, choices
+
+if typing.TYPE_CHECKING:
+    from sqlglot import exp
 
 Shape = typing.Union[str, type, Mapping[str, str], "Schema"]
 
@@ -147,6 +147,8 @@ def arrow_type(text: str) -> pa.DataType:
     """Return the Arrow type that carries a Spark type."""
     if text in _ARROW:
         return _ARROW[text]
+    from sqlglot import exp
+
     tree = exp.DataType.build(text, dialect="spark")
     match tree.this:
         case exp.DataType.Type.DECIMAL:
@@ -211,6 +213,10 @@ def _fields(shape: Shape | tuple[Field, ...]) -> tuple[Field, ...]:
 
 
 def _from_ddl(ddl: str) -> tuple[Field, ...]:
+    # Loaded here, not above: Spark's workers import this module, and parse nothing.
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
     try:
         tree = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
         columns = tree.this.expressions
@@ -222,6 +228,8 @@ def _from_ddl(ddl: str) -> tuple[Field, ...]:
 
 
 def _from_column(column: exp.Expression) -> Field:
+    from sqlglot import exp
+
     constraints = [part.args["kind"] for part in column.args.get("constraints") or []]
     required = any(
         isinstance(kind, exp.NotNullColumnConstraint) and not kind.args.get("allow_null")
@@ -232,6 +240,8 @@ def _from_column(column: exp.Expression) -> Field:
 
 def _type_text(tree: exp.Expression) -> str:
     """Write a parsed type the one way that Penstock compares."""
+    from sqlglot import exp
+
     kind = tree.this
     if kind == exp.DataType.Type.STRUCT:
         parts = (f"{quoted(p.name)}:{_type_text(p.args['kind'])}" for p in tree.expressions)

@@ -37,7 +37,8 @@ def job(config: Config, folders: Folders) -> list[float]:
     """Run the pipeline to its end; return milliseconds per epoch that read rows, as Spark says."""
     trades = ps.read_files(config.input, format=config.format, schema=SCHEMA)  # type: ignore[arg-type]
     pipeline = ps.Pipeline(config.case, CASES[config.case](trades).to(ps.files(folders.output)))
-    settings = ps.Settings(epoch_rows=config.epoch_rows, parallelism=config.cores)
+    progress = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+    settings = ps.Settings(epoch_rows=config.epoch_rows, parallelism=config.cores, spark=progress)
     run = pipeline.start(until="ended", checkpoint=folders.checkpoint, settings=settings)
     run.wait()
     return [float(epoch.batchDuration) for epoch in run.queries[0].recentProgress if epoch.numInputRows]

@@ -19,6 +19,7 @@ class CallbackSink(Sink):
     """
 
     guarantee = "at_least_once"
+    updates = True
 
     def __init__(self, fn: Callable[[Epoch, pa.Table], None]) -> None:
         given: object = fn

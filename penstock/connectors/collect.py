@@ -35,6 +35,7 @@ class CollectSink(Sink):
     """
 
     guarantee = "exactly_once"
+    updates = True
 
     def __init__(self) -> None:
         self.name = "collect"

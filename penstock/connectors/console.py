@@ -23,6 +23,7 @@ class ConsoleSink(Sink):
     """
 
     guarantee = "at_least_once"
+    updates = True
 
     def __init__(self) -> None:
         self.name = "console"

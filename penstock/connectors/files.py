@@ -45,8 +45,8 @@ class FileSource(Source):
         base: str | None = None,
     ) -> None:
         """Take a path, below `base` unless it is absolute; Parquet's schema may be left to the first file."""
-        self._given, self._path = path, os.path.normpath(os.path.join(base or "", path))
-        self._base, self._chosen = base, format
+        self._given, self._chosen = path, format
+        self._path = os.path.normpath(os.path.join(base or "", path))
         self.name = listing.source_name(path)
         self.format = _format(self._path, format)
         self.schema = self._schema(schema)
@@ -63,14 +63,17 @@ class FileSource(Source):
             "schema": self.schema.ddl,
             "format": self._chosen,
             "on_error": self.on_error,
-            "base": self._base,
         }
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> FileSource:
         """Rebuild it from `spec()`."""
         schema = Schema(spec["schema"])
-        return cls(spec["path"], schema, spec["format"], spec["on_error"], base=spec.get("base"))
+        return cls(spec["path"], schema, spec["format"], spec["on_error"])
+
+    def under(self, folder: str) -> None:
+        """Look for the path below this folder, unless it is absolute."""
+        self._path = os.path.normpath(os.path.join(folder, self._given))
 
     def check(self) -> None:
         """Raise MissingInput if there is nothing to read, or it may not be read."""

@@ -39,7 +39,7 @@ class JsonDecoder:
         # with }, no document spans lines, and as many rows as lines means one each. This also keeps
         # a lone `null` from Arrow, which crashes on it (26.0).
         count = body.count(b"\n") + 1
-        edges = body.count(b"}\n{") + body.count(b"}\r\n{")
+        edges = body.count(b"}\n{") + (body.count(b"}\r\n{") if b"\r" in body else 0)
         if not body.startswith(b"{") or not body.endswith(b"}") or edges != count - 1:
             message = "not a JSON object"
             raise pa.ArrowInvalid(message)
@@ -81,9 +81,13 @@ class JsonDecoder:
         kind = self._arrow.field(field.name).type
         found = [n for n, row in documents.items() if _other_kind(row.get(field.name), kind)]
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-            text = [n for n, row in documents.items() if isinstance(row.get(field.name), str)]
-            values = pa.array([documents[n][field.name] for n in text], pa.string())
-            found += [text[n] for n in misfits(values, kind)]
+            text = {
+                n: row[field.name] for n, row in documents.items() if isinstance(row.get(field.name), str)
+            }
+            # No time has other letters, and Arrow has no form for half a surrogate pair.
+            values = pa.array([value if value.isascii() else "?" for value in text.values()], pa.string())
+            places = list(text)
+            found += [places[n] for n in misfits(values, kind)]
         return {n: _misfit(field, documents[n].get(field.name)) for n in found}
 
     def _read(self, body: bytes, schema: pa.Schema) -> pa.Table:

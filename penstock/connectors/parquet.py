@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from penstock.connectors.rejects import broken, without
 from penstock.contracts import Rejected
 from penstock.errors import SourceFailed
-from penstock.schema import Schema, from_arrow, spark_type
+from penstock.schema import Field, Schema, from_arrow, spark_type
 
 BATCH = 65_536
 
@@ -19,7 +19,8 @@ BATCH = 65_536
 def read_schema(path: str) -> Schema:
     """Return the schema in a file's footer; a time without zone is read as UTC."""
     found = from_arrow(_opened(path).schema_arrow)
-    return Schema({f.name: "timestamp" if f.type == "timestamp_ntz" else f.type for f in found})
+    instants = {"timestamp_ntz": "timestamp"}
+    return Schema(tuple(Field(f.name, instants.get(f.type, f.type)) for f in found))
 
 
 def row_groups(path: str, schema: Schema) -> tuple[int, ...]:

@@ -6,15 +6,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.contracts import REJECTED
 from penstock.errors import ExpressionFailed
 from penstock.schema import Schema
 from penstock.windows import Window
+
+if TYPE_CHECKING:
+    import duckdb
 
 INPUT = "penstock_input"
 TIME = "__penstock_time"
@@ -96,7 +99,7 @@ class Run:
             on_time = "TRUE" if self.late_before_us is None else f"epoch_us({TIME}) >= {self.late_before_us}"
             sql = self.program.final.format(input=f"({compose(self.program.chain)})", on_time=on_time)
             out = connection.sql(sql).to_arrow_table()
-        except duckdb.Error as error:
+        except _duckdb().Error as error:
             raise self._named(connection, chunk, error) from error
         finally:
             connection.unregister(INPUT)
@@ -177,7 +180,7 @@ def _fails(connection: duckdb.DuckDBPyConnection, sql: str, chunk: pa.Table) -> 
     connection.register(INPUT, chunk)
     try:
         connection.sql(sql).to_arrow_table()
-    except duckdb.Error:
+    except _duckdb().Error:
         return True
     finally:
         connection.unregister(INPUT)
@@ -197,7 +200,7 @@ def _chunks(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _with_tick(out: pa.Table, newest: Any) -> pa.Table:
     """Add a row that carries the newest event time if no other row does: the watermark follows all rows."""
-    last = pa.compute.max(out.column(TIME)).as_py() if out.num_rows else None
+    last = pc.max(out.column(TIME)).as_py() if out.num_rows else None
     if last == newest:
         return out
     tick = {name: None for name in out.column_names} | {TIME: newest, TICK: True}
@@ -227,9 +230,16 @@ def _hint(error: duckdb.Error) -> str:
     return "use try_add, try_subtract, try_multiply or try_sum, which give null on overflow"
 
 
+def _duckdb() -> Any:
+    """Load DuckDB in tasks only: Spark's planner imports this module too."""
+    import duckdb
+
+    return duckdb
+
+
 @cache
 def _connection() -> duckdb.DuckDBPyConnection:
     """One connection per worker process; one thread, for Spark runs a task per core."""
-    connection = duckdb.connect()
+    connection = _duckdb().connect()
     connection.execute("SET threads = 1; SET TimeZone = 'UTC'; SET preserve_insertion_order = true")
     return connection

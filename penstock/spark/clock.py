@@ -1,7 +1,8 @@
 """The clock: a source of declared times, which moves the watermark when no row does.
 
 At the end of bounded input it closes every window; in tests it is `AdvanceTime`. Each time is a line of a file of the
-checkpoint, so a replayed epoch sees the same ones.
+checkpoint, so a replayed epoch sees the same ones. A scan that knows the event time hands them on itself; where Spark
+declares the event time, they come from a source of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.contracts import Offsets, Rejected, Source
-from penstock.schema import Schema
+from penstock.schema import Field, Schema
 
 NAME = "clock"
 # Far enough to close every window, near enough that Spark can still add a window's length to it.
@@ -25,23 +26,25 @@ class Clock(Source):
     """Reads the times that the driver declared."""
 
     name = NAME
-    schema = Schema("at timestamp")
+    schema = Schema((Field("at", "timestamp"),))
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
         """All that was declared."""
-        return {"0": len(self._times())} if self._times() else {}
+        return {"0": len(read_ticks(self.path))}
 
     def read(
         self, partition: str, start: int | str | None, end: int | str
     ) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the declared times."""
-        times = self._times()[int(start or 0) : int(end)]
+        times = read_ticks(self.path)[int(start or 0) : int(end)]
         yield pa.RecordBatch.from_arrays([pa.array(times, pa.timestamp("us", "UTC"))], names=["at"])
 
-    def _times(self) -> list[int]:
-        if not self.path.exists():
-            return []
-        return [json.loads(line) for line in self.path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+def read_ticks(path: str | Path) -> list[int]:
+    """Return the declared times in microseconds; a line that is half written does not count yet."""
+    file = Path(path)
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -102,7 +102,8 @@ class _Compiler:
             clock=None,
             rejects=self.graph.rejected_to is not None,
         )
-        if any(isinstance(node, EventTime) for node in self.nodes):
+        native = {prefix.times for prefix in self.lanes.prefixes.values()}
+        if any(isinstance(node, EventTime) and node not in native for node in self.nodes):
             clock = Clock(self.checkpoint.ticks)
             context.clock = self._scan(CLOCK, clock, clock.schema, Prefix(Read(source=clock)), carries=False)
         return context
@@ -151,7 +152,7 @@ class _Compiler:
     def _read(self, node: Read) -> DataFrame:
         prefix = self.lanes.prefixes[node]
         frame = self._scan(self.graph.name(node), node.source, node.schema, prefix, carries=self._carries(prefix))
-        return watermarked(frame, prefix.times, self.context) if prefix.times else frame
+        return watermarked(frame, prefix.times, self.context, ticks=False) if prefix.times else frame
 
     def _carries(self, prefix: Prefix) -> bool:
         """Rows carry the watermark when Spark, not the scan, parts the late ones."""
@@ -176,6 +177,7 @@ class _Compiler:
             epoch_rows=self.settings.epoch_rows if name != CLOCK else None,
             carries_watermark=carries,
             program=native,
+            ticks=str(self.checkpoint.ticks) if prefix.times else None,
         )
         self.spark.dataSource.register(scan.data_source())
         return self.spark.readStream.format(name).load()

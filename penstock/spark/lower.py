@@ -74,13 +74,13 @@ def _event_time(node: EventTime, context: Context, frame: DataFrame) -> DataFram
     return watermarked(timed, node, context)
 
 
-def watermarked(timed: DataFrame, node: EventTime, context: Context) -> DataFrame:
+def watermarked(timed: DataFrame, node: EventTime, context: Context, *, ticks: bool = True) -> DataFrame:
     """Let Spark follow the largest time of rows and clock, whatever is filtered later.
 
     Spark pushes filters below a watermark, which would make it depend on them; the count that stands between is a
     barrier that nothing is pushed past.
     """
-    if context.clock is not None:
+    if ticks and context.clock is not None:
         timed = timed.unionByName(_ticks(timed, context.clock))
     delay = node.max_delay_us + context.lateness_us(node)
     marked = timed.withWatermark(EVENT_TIME, f"{delay} microseconds")

@@ -23,6 +23,7 @@ from penstock.spark.compile import Query, compile_pipeline
 from penstock.spark.faults import translate
 from penstock.spark.notes import last_offsets, watermark_us
 from penstock.spark.session import query_settings, session
+from penstock.spark.ship import ship_code
 from penstock.spark.types import schema_of
 from penstock.spark.writer import EpochWriter
 
@@ -42,7 +43,7 @@ class Run:
         self.name, self.graph, self.settings, self.until = name, graph, settings, until
         self._check()
         self.checkpoint = Checkpoint(checkpoint, name, graph)
-        self.ended = False
+        self.ended = self._closed = False
         self.error: PenstockError | None = None
         self._stopping = threading.Event()
         self._done = threading.Event()
@@ -74,6 +75,11 @@ class Run:
         for writer in self.writers:
             writer.stopping.set()
         self._stopping.set()
+
+    def end(self) -> None:
+        """Ask for the end of time once all that is there is read: windows close for good."""
+        self._close_windows()
+        self.until = "ended"
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end and return whether it came; raises what made the job fail."""
@@ -123,6 +129,7 @@ class Run:
     def _open(self) -> None:
         for read in self.graph.reads:
             read.source.open(str(self.checkpoint.source(self.graph.name(read))))
+        ship_code(self.graph)
         spark = session(self.settings)
         self.checkpoint.lease.share_with(spark._jvm)
         self._compiled = compile_pipeline(spark, self.graph, self.checkpoint, self.settings)
@@ -186,11 +193,15 @@ class Run:
         if not all(read.source.ended(self._offsets(read)) for read in self.graph.reads):
             self._stopping.wait(POLL_SECONDS)
             return False
-        if any(isinstance(node, EventTime) for node in self.graph.nodes):
-            self.checkpoint.tick(END_OF_TIME)
-            self.process_available()
+        self._close_windows()
+        self.process_available()
         self.ended = not self._stopping.is_set()
         return True
+
+    def _close_windows(self) -> None:
+        if not self._closed and any(isinstance(node, EventTime) for node in self.graph.nodes):
+            self.checkpoint.tick(END_OF_TIME)
+        self._closed = True
 
     def _offsets(self, read: Any) -> dict[str, Any]:
         return last_offsets(self.checkpoint.source(self.graph.name(read)))

@@ -23,10 +23,14 @@ from penstock.contracts import OnError, Rejected, Source
 from penstock.errors import PenstockError, RowRejected, SourceFailed
 from penstock.native.program import Program
 from penstock.schema import Schema
-from penstock.spark.hidden import WATERMARK
+from penstock.spark.clock import read_ticks
+from penstock.spark.hidden import EVENT_TIME, TICK, WATERMARK
 from penstock.spark.notes import newest_epoch, note_offsets, watermark_us
 from penstock.spark.pacer import Pacer
 from penstock.spark.staging import Staging, rejected_table
+
+
+TICKS = "@ticks"
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Scan:
     epoch_rows: int | None = None
     carries_watermark: bool = False
     program: Program | None = None
+    ticks: str | None = None
 
     def data_source(self) -> type[DataSource]:
         """Return a data source class that Spark can register under a name of its own."""
@@ -65,11 +70,12 @@ class Scan:
 
 @dataclass(frozen=True)
 class Piece(InputPartition):
-    """What one task reads, and the watermark by which its rows are late."""
+    """What one task reads, and the watermark by which its rows are late; or times that the driver declared."""
 
     split: Any
     number: int
     watermark_us: int
+    ticks: tuple[int, ...] = ()
 
 
 class ScanReader(DataSourceStreamReader):
@@ -86,24 +92,32 @@ class ScanReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next epoch reads."""
+        begin, _ = _parted(start)
         source = self.scan.source
-        end = dict(source.latest(start, self.pacer.rows()))
-        if end != start:
+        end = dict(source.latest(begin, self.pacer.rows()))
+        if end != begin:
             self.pacer.offered(full=dict(source.latest(end, 1)) != end)
         if end != self.noted:
             note_offsets(Path(self.scan.notes), end)
             self.noted = end
-        return end
+        return end | {TICKS: len(read_ticks(self.scan.ticks))} if self.scan.ticks else end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         """Cut the epoch into tasks."""
-        splits = self.scan.source.splits(start, end, self.scan.parallelism)
+        (begin, first), (upto, last) = _parted(start), _parted(end)
+        splits = self.scan.source.splits(begin, upto, self.scan.parallelism)
         folder = Path(self.scan.query_folder)
         watermark = watermark_us(folder, newest_epoch(folder) - 1)
-        return [Piece(split, number, watermark) for number, split in enumerate(splits)]
+        pieces = [Piece(split, number, watermark) for number, split in enumerate(splits)]
+        if last > first and self.scan.ticks:
+            pieces.append(Piece(None, -1, watermark, tuple(read_ticks(self.scan.ticks)[first:last])))
+        return pieces
 
     def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
         """Read one piece."""
+        if partition.ticks:
+            yield _tick_rows(partition.ticks, self.scan.output)
+            return
         task = _Task(self.scan, partition)
         try:
             yield from task.batches()
@@ -119,7 +133,7 @@ class ScanReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Every sink has the epoch."""
-        self.scan.source.commit(end)
+        self.scan.source.commit(_parted(end)[0])
 
 
 class _Task:
@@ -185,6 +199,24 @@ class _Task:
             return batch
         column = pa.repeat(pa.scalar(self.piece.watermark_us, pa.int64()), batch.num_rows)
         return batch.append_column(WATERMARK, column)
+
+
+def _parted(offsets: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Part the source's own offsets from the number of declared times."""
+    own = {key: value for key, value in offsets.items() if key != TICKS}
+    return own, int(offsets.get(TICKS, 0))
+
+
+def _tick_rows(times: tuple[int, ...], output: Schema) -> pa.RecordBatch:
+    """Return rows that carry declared times and nothing else."""
+    special = {
+        EVENT_TIME: pa.array(times, pa.timestamp("us", "UTC")),
+        TICK: pa.array([True] * len(times)),
+        WATERMARK: pa.array([0] * len(times), pa.int64()),
+    }
+    wanted = output.nullable().arrow
+    columns = [special.get(field.name, pa.nulls(len(times), field.type)) for field in wanted]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.connectors import source_from_spec
+from penstock.connectors.catalog import source_from_spec
 from penstock.connectors.datagen import DataGen
 from penstock.errors import BadValue
 from penstock.schema import Schema

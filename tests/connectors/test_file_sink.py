@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.connectors import sink_from_spec, staging
+from penstock.connectors import staging
+from penstock.connectors.catalog import sink_from_spec
 from penstock.connectors.files import FileSink, FileSource
 from penstock.contracts import Epoch, Rejected
 from penstock.errors import BadSchema, BadValue, DiskFull, SettingsError, SinkFailed, UnknownColumn

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.connectors import source_from_spec
+from penstock.connectors.catalog import source_from_spec
 from penstock.connectors.files import FileSource
 from penstock.connectors.formats import parser
 from penstock.connectors.lines import read_lines

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from penstock.connectors import source_from_spec
+from penstock.connectors.catalog import source_from_spec
 from penstock.connectors.items import ItemSource
 from penstock.contracts import Rejected
 from penstock.errors import BadSchema

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from penstock.connectors import source_from_spec
+from penstock.connectors.catalog import source_from_spec
 from penstock.connectors.stdin import StdinSource
 from penstock.contracts import Rejected
 from penstock.errors import BadSchema, BadValue, SourceFailed

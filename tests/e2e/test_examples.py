@@ -1,0 +1,24 @@
+"""The examples that write files, run in the tests' own Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from penstock.entries import load_entry
+from penstock.settings import Settings
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(("name", "ending"), [("user_activity", "parquet"), ("sessionization", "json")])
+def test_an_example_uses_every_click(name: str, ending: str, tmp_path: Path, settings: Settings) -> None:
+    pipeline = load_entry(str(EXAMPLES / f"{name}.py"), [f"out={tmp_path}/out", "rows=3000"])
+    report = pipeline.run(until="ended", checkpoint=tmp_path / "c", settings=settings)
+    (clicks,) = duckdb.sql(f"SELECT sum(clicks) FROM '{tmp_path}/out/*.{ending}'").fetchall()[0]
+    counts = report.counts["aggregate"]
+    assert counts.rows_in == counts.used + counts.late
+    # A click is in each of the five windows that slide over it.
+    assert clicks == counts.used * (5 if name == "user_activity" else 1)

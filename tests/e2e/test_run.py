@@ -1,0 +1,105 @@
+"""The command line on a real Spark: running, stopping, refusing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENDLESS = '''
+import penstock as ps
+rows = ps.datagen("n bigint, ts timestamp", rate=2000)
+pipeline = ps.Pipeline("endless", rows.to(ps.files("out")))
+'''
+
+
+def penstock(*arguments: str, cwd: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock.cli", *arguments]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, env=env, timeout=300)
+
+
+def test_sigterm_finishes_the_epoch_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(ENDLESS)
+    command = [sys.executable, "-m", "penstock.cli", "run", "job.py", "--checkpoint", "c"]
+    for _ in range(2):
+        job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert job.stdout is not None
+        assert job.stderr is not None
+        lines = [next(job.stdout) for _ in range(2)]
+        assert all(line.startswith("epoch") for line in lines)
+        refused = penstock("run", "job.py", "--checkpoint", "c", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "is in use" in refused.stderr
+        assert f"process {job.pid}" in refused.stderr
+        job.send_signal(signal.SIGTERM)
+        out, err = job.communicate(timeout=120)
+        assert job.returncode == 0, err
+        assert "stopped; run again to go on" in out
+    count, different = duckdb.sql(
+        f"SELECT count(*), count(DISTINCT n) FROM read_parquet('{tmp_path}/out/*.parquet')"
+    ).fetchall()[0]
+    offsets = json.loads((tmp_path / "c/sources/datagen/offsets.json").read_text())
+    assert 0 < count <= offsets["0"]
+    assert different > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ('"60s"', "fingerprint"),
+        ('"other"', "belongs to pipeline 'job'"),
+    ],
+)
+def test_a_checkpoint_of_another_pipeline_is_refused_with_both_fingerprints(
+    change: str, message: str, tmp_path: Path
+) -> None:
+    job = '''
+import penstock as ps
+rows = ps.datagen("trades", rows=100).event_time("ts", "5s")
+sums = rows.window(ps.tumbling("10s")).aggregate(n="count(*)")
+pipeline = ps.Pipeline("job", sums.to(ps.files("out")))
+'''
+    (tmp_path / "job.py").write_text(job)
+    first = penstock("run", "job.py", "--checkpoint", "c", "--until", "ended", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    old = '"10s"' if change == '"60s"' else '"job"'
+    (tmp_path / "job.py").write_text(job.replace(old, change))
+    second = penstock("run", "job.py", "--checkpoint", "c", "--until", "ended", cwd=tmp_path)
+    assert second.returncode == 2
+    assert message in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_word_count_reads_standard_input(tmp_path: Path) -> None:
+    example = str(ROOT / "examples/word_count.py")
+    done = penstock("run", example, "--until", "ended", cwd=tmp_path, stdin="a b a\nB c\n")
+    assert done.returncode == 0, done.stderr
+    assert "word-count" in done.stdout
+    words = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in done.stdout.splitlines() if "│" in line}
+    assert words["a"] == "2"
+    assert words["b"] == "2"
+
+
+def test_vwap_example_counts_every_trade(tmp_path: Path) -> None:
+    example = str(ROOT / "examples/vwap.py")
+    done = penstock("run", example, "--set", "data=m", "--set", "rows=50000", "--until", "ended", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (used,) = duckdb.sql(f"SELECT sum(trades) FROM read_parquet('{tmp_path}/m/vwap/*.parquet')").fetchall()[0]
+    late = list((tmp_path / "m/late").glob("*.parquet"))
+    aside = duckdb.sql(f"SELECT count(*) FROM read_parquet('{tmp_path}/m/late/*.parquet')").fetchall()[0][0] if late else 0
+    assert f"{used + aside:,}" in done.stdout
+
+
+def test_the_demo_compares_every_row(tmp_path: Path) -> None:
+    done = penstock("demo", "--events", "60000", "--symbols", "100", "--data", "d", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rows are equal" in done.stdout
+    assert list(tmp_path.glob("d/*/vwap.png"))
