@@ -9,9 +9,7 @@ from typing import Any
 OURS, OTHERS, UNEQUAL = "#0b7285", "#adb5bd", "#c92a2a"
 
 
-def draw(
-    made: Mapping[str, Any], path: Path, figure: str = "rows_per_s", label: str = "rows per second"
-) -> None:
+def draw(made: Mapping[str, Any], path: Path, figure: str = "rows_per_s", label: str = "rows per second") -> None:
     """Write a PNG; red marks results that are not equal to the right ones."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -30,9 +28,7 @@ def draw(
     axes.set_xlabel(label)
     axes.spines[["top", "right"]].set_visible(False)
     where = made["machine"]
-    axes.set_title(
-        f"{made['bench']}: {where['cores']} cores, Spark {where['spark']}, {where['date'][:10]}", loc="left"
-    )
+    axes.set_title(f"{made['bench']}: {where['cores']} cores, Spark {where['spark']}, {where['date'][:10]}", loc="left")
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.savefig(path, dpi=120)
 

@@ -52,9 +52,8 @@ class Trades:
 
     @property
     def epoch_rows(self) -> int:
-        """What makes Penstock read a file per epoch: rows of Parquet are counted, those of text estimated."""
-        rows = self.events // self.epochs
-        return max(1, rows if self.format == "parquet" else rows + rows // 100)
+        """What makes Penstock read a file per epoch; of text, whose rows it estimates, about a file."""
+        return max(1, self.events // self.epochs)
 
     def prepare(self) -> None:
         """Make the files unless they are there."""

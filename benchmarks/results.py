@@ -34,7 +34,7 @@ class Result:
     seconds: float
     peak_mb: float
     equal: bool
-    extra: Mapping[str, float] = field(default_factory=dict)
+    extra: Mapping[str, float | None] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as a flat object of the document."""
@@ -114,9 +114,7 @@ def show(made: Mapping[str, Any], note: str, *, with_bars: bool = True) -> None:
     """Print the table, the ratios' bars, and what was left out."""
     console = Console()
     where = made["machine"]
-    console.print(
-        f"{made['bench']}: {where['cpu']}, {where['cores']} cores, {where['memory_gb']} GiB", style="bold"
-    )
+    console.print(f"{made['bench']}: {where['cpu']}, {where['cores']} cores, {where['memory_gb']} GiB", style="bold")
     console.print(_table(made["results"]))
     console.print(" ".join(note.split()), style="dim", highlight=False)
     for name, why in made["settings"].get("skipped", {}).items():
@@ -138,11 +136,17 @@ def _table(results: list[dict[str, Any]]) -> Table:
         figures = [
             f"{row['rows_per_s']:,.0f}",
             f"{row['seconds']:.2f}",
-            *(f"{row[name]:,.1f}" for name in extra),
+            *(_figure(row[name]) for name in extra),
         ]
         equal = "[green]yes[/]" if row["equal"] else "[red]NO[/]"
         table.add_row(row["system"], row["case"], *figures, f"{row['peak_mb']:,.0f}", equal)
     return table
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{0 if value >= 100 else 1}f}"
 
 
 def _cpu() -> str:

@@ -10,14 +10,15 @@ from benchmarks import chart, results
 from benchmarks.answer import answer, is_equal
 from benchmarks.data import CACHE, Trades
 from benchmarks.peers import INSTALLABLE, installed
-from benchmarks.peers.protocol import Config
+from benchmarks.peers.protocol import Config, Outcome
 from benchmarks.process import Measured, measure
 from penstock.settings import cores
 
 NOTE = """
 seconds: best of {runs} after {warmups} warm-up in one process, from the start of the query until all results
 are written; imports, JVM and session are not in it, but in cold_s: from the start of the process to the end
-of its first run. peak: resident memory of all its processes. equal: every row is that of DuckDB in batch.
+of its first run. epochs: those that read rows (a closing row too), where a system says so. peak: resident
+memory of all its processes. equal: every row is that of DuckDB in batch.
 """
 INSTALL = "not installed; run `make bench-peers`"
 
@@ -92,12 +93,21 @@ def _judge(trades: Trades, system: str, measured: Measured) -> results.Result:
     case, outcome = f"vwap-{trades.format}", measured.outcome
     if outcome is None:
         print(f"failed: {measured.error}")
-        return results.Result(system, case, 0.0, 0.0, measured.peak_mb, False, {"cold_s": 0.0})
+        return results.Result(system, case, 0.0, 0.0, measured.peak_mb, False, _extra(Outcome()))
     expected = answer("windowed", trades.input, trades.format)
     equal = is_equal("windowed", expected, outcome)
     best = min(outcome.seconds)
-    cold = {"cold_s": round(outcome.cold, 3)}
-    print(f"{best:.2f} s{f', {len(outcome.epochs_ms)} epochs with rows' if outcome.epochs_ms else ''}")
+    print(f"{best:.2f} s")
     return results.Result(
-        system, case, round(trades.events / best), round(best, 3), round(measured.peak_mb), equal, cold
+        system,
+        case,
+        rows_per_s=round(trades.events / best),
+        seconds=round(best, 3),
+        peak_mb=round(measured.peak_mb),
+        equal=equal,
+        extra=_extra(outcome),
     )
+
+
+def _extra(outcome: Outcome) -> dict[str, float | None]:
+    return {"cold_s": round(outcome.cold, 3), "epochs": len(outcome.epochs_ms) or None}

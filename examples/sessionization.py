@@ -1,6 +1,6 @@
 """Sessions of users: clicks that follow one another by less than a gap, and the path they took.
 
-    penstock run examples/sessionization.py --until ended
+penstock run examples/sessionization.py --until ended
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """Clicks and pages per user in the last five minutes, every minute.
 
-    penstock run examples/user_activity.py --until ended
+penstock run examples/user_activity.py --until ended
 """
 
 import penstock as ps

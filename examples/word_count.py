@@ -1,6 +1,6 @@
 """Count words of standard input, as they come.
 
-    cat README.md | penstock run examples/word_count.py --until ended
+cat README.md | penstock run examples/word_count.py --until ended
 """
 
 from collections.abc import Iterator

@@ -90,9 +90,7 @@ class Source(Connector):
         """Return how far one may read from `start`: at most about `max_rows` rows further."""
         raise NotImplementedError
 
-    def read(
-        self, partition: str, start: int | str | None, end: int | str
-    ) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of one partition, `start` excluded from what is before it, up to `end`."""
         raise NotImplementedError
 

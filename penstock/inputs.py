@@ -33,9 +33,7 @@ def read_files(
     return read(FileSource(path, given, format, on_error, base=Settings.load().files))
 
 
-def read_stdin(
-    *, schema: Shape | None = None, format: Literal["text", "csv", "json"] = "text"
-) -> Stream:
+def read_stdin(*, schema: Shape | None = None, format: Literal["text", "csv", "json"] = "text") -> Stream:
     """Read lines of standard input until it ends."""
     return read(StdinSource(Schema(schema) if schema is not None else None, format))
 

@@ -93,9 +93,7 @@ class Schema:
     @property
     def ddl(self) -> str:
         """The same schema as a Spark DDL string."""
-        return ", ".join(
-            f"{quoted(f.name)} {f.type}{'' if f.nullable else ' not null'}" for f in self.fields
-        )
+        return ", ".join(f"{quoted(f.name)} {f.type}{'' if f.nullable else ' not null'}" for f in self.fields)
 
     def field(self, name: str) -> Field:
         """Return one column; an unknown name lists those that exist."""
@@ -159,9 +157,7 @@ def arrow_type(text: str) -> pa.DataType:
             key, value = (arrow_type(_type_text(part)) for part in tree.expressions)
             return pa.map_(key, value)
         case exp.DataType.Type.STRUCT:
-            return pa.struct(
-                [(part.name, arrow_type(_type_text(part.args["kind"]))) for part in tree.expressions]
-            )
+            return pa.struct([(part.name, arrow_type(_type_text(part.args["kind"]))) for part in tree.expressions])
     message = f"type {text!r} has no Arrow form"
     raise BadSchema(message, hint=choices("types", _ARROW))
 
@@ -232,8 +228,7 @@ def _from_column(column: exp.Expression) -> Field:
 
     constraints = [part.args["kind"] for part in column.args.get("constraints") or []]
     required = any(
-        isinstance(kind, exp.NotNullColumnConstraint) and not kind.args.get("allow_null")
-        for kind in constraints
+        isinstance(kind, exp.NotNullColumnConstraint) and not kind.args.get("allow_null") for kind in constraints
     )
     return Field(column.name, _type_text(column.args["kind"]), not required)
 
@@ -250,7 +245,7 @@ def _type_text(tree: exp.Expression) -> str:
         return f"{tree.this.value.lower()}<{','.join(map(_type_text, tree.expressions))}>"
     if kind == exp.DataType.Type.DECIMAL:
         given = [part.name for part in tree.expressions]
-        precision, scale = (given + ["0"])[:2] if given else ("10", "0")
+        precision, scale = [*given, "0"][:2] if given else ("10", "0")
         return f"decimal({precision},{scale})"
     if kind in (exp.DataType.Type.VARCHAR, exp.DataType.Type.CHAR):
         return "string"
@@ -264,8 +259,7 @@ def _type_text(tree: exp.Expression) -> str:
 def _from_dataclass(shape: type) -> tuple[Field, ...]:
     hints = typing.get_type_hints(shape)
     return tuple(
-        Field(f.name, *_from_hint(hints[f.name], f"{shape.__name__}.{f.name}"))
-        for f in dataclasses.fields(shape)
+        Field(f.name, *_from_hint(hints[f.name], f"{shape.__name__}.{f.name}")) for f in dataclasses.fields(shape)
     )
 
 
@@ -276,7 +270,7 @@ def _from_hint(hint: object, where: str) -> tuple[str, bool]:
         (inner,) = [arg for arg in args if arg is not type(None)]
         return _from_hint(inner, where)[0], True
     if hint in _PYTHON:
-        return _PYTHON[hint], False  # type: ignore[index]
+        return _PYTHON[hint], False
     if origin is list:
         return f"array<{_from_hint(args[0], where)[0]}>", False
     if origin is dict:

@@ -117,9 +117,7 @@ def _toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         message = f"{path} is not TOML: {error}"
-        raise UnknownSetting(
-            message, hint='a line reads key = "value", under [settings] or [profiles.NAME]'
-        ) from error
+        raise UnknownSetting(message, hint='a line reads key = "value", under [settings] or [profiles.NAME]') from error
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:

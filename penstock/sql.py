@@ -50,7 +50,7 @@ def sql(query: str, /, **inputs: Stream) -> Stream:
     return _query(tree, inputs)
 
 
-def _query(tree: exp.Expression, inputs: dict[str, Stream]) -> Stream:
+def _query(tree: exp.Expr, inputs: dict[str, Stream]) -> Stream:
     if isinstance(tree, exp.Subquery):
         return _query(tree.this, inputs)
     if isinstance(tree, exp.Union) and not tree.args.get("distinct"):
@@ -129,8 +129,9 @@ def _grouped(tree: exp.Select, stream: Stream) -> Stream:
             final[name] = _key(body, group)
     having = tree.args.get("having")
     condition = _having(having.this, aggregates, group) if having else None
-    keyed: Any = stream.key_by(*(n for n, s in group.keys.items() if n == s), **_computed(group)) if group.keys else stream
-    result = (keyed.window(group.window) if group.window else keyed).aggregate(aggregates)
+    plain = [name for name, key in group.keys.items() if name == key]
+    keyed: Any = stream.key_by(*plain, **_computed(group)) if group.keys else stream
+    result: Stream = (keyed.window(group.window) if group.window else keyed).aggregate(aggregates)
     result = result.filter(condition) if condition else result
     return result if list(final) == list(result.schema.names) else result.select(final)
 
@@ -152,15 +153,15 @@ def _group(tree: exp.Select, stream: Stream) -> _Group:
     return group
 
 
-def _is_window(part: exp.Expression) -> bool:
+def _is_window(part: exp.Expr) -> bool:
     return isinstance(part, exp.Func) and _function(part) in ("window", "session_window")
 
 
-def _function(part: exp.Expression) -> str:
+def _function(part: exp.Expr) -> str:
     return (part.name if isinstance(part, exp.Anonymous) else part.sql_name()).lower()  # type: ignore[attr-defined]
 
 
-def _window(part: exp.Expression, stream: Stream) -> Window:
+def _window(part: exp.Expr, stream: Stream) -> Window:
     if not stream.node.event_time:
         message = f"{part.sql('spark')} needs an event time"
         raise MissingEventTime(message, node="sql", hint='call .event_time("ts", max_delay="5s") on the stream first')
@@ -173,7 +174,7 @@ def _window(part: exp.Expression, stream: Stream) -> Window:
     return sliding(spans[0], spans[1], offset=spans[2] if len(spans) > 2 else "0s")
 
 
-def _span(tree: exp.Expression) -> str:
+def _span(tree: exp.Expr) -> str:
     """Turn Spark's '60 seconds' into Penstock's "60s"."""
     units = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
     words = tree.name.lower().split()
@@ -182,7 +183,7 @@ def _span(tree: exp.Expression) -> str:
     return tree.name
 
 
-def _key(body: exp.Expression, group: _Group) -> str:
+def _key(body: exp.Expr, group: _Group) -> str:
     """Return the result column of an item that is not an aggregate."""
     if isinstance(body, exp.Column) and body.table in ("window", "session_window"):
         return _WINDOW_COLUMNS[body.name]
@@ -195,7 +196,7 @@ def _key(body: exp.Expression, group: _Group) -> str:
     raise BadExpression(message, node="sql", hint=choices("group by", known))
 
 
-def _having(tree: exp.Expression, aggregates: dict[str, str], group: _Group) -> str:
+def _having(tree: exp.Expr, aggregates: dict[str, str], group: _Group) -> str:
     """Give aggregates that only HAVING uses a column of their own."""
     tree = tree.copy()
     for call in aggregate_calls(tree):
@@ -206,11 +207,11 @@ def _having(tree: exp.Expression, aggregates: dict[str, str], group: _Group) -> 
     return tree.sql("spark")
 
 
-def _bare(item: exp.Expression) -> exp.Expression:
+def _bare(item: exp.Expr) -> exp.Expr:
     return item.this if isinstance(item, exp.Alias) else item
 
 
-def _name(item: exp.Expression) -> str:
+def _name(item: exp.Expr) -> str:
     if isinstance(item, exp.Column) and item.table in ("window", "session_window"):
         return _WINDOW_COLUMNS.get(item.name, item.name)
     return item.alias_or_name or item.sql("spark")

@@ -13,7 +13,7 @@ from penstock.errors import BadFunction, BadValue, choices
 from penstock.functions import output_schema
 from penstock.plan import nodes, stateful
 from penstock.plan.node import Node
-from penstock.schema import Schema, Shape, quoted
+from penstock.schema import Schema, Shape
 from penstock.windows import Window
 
 Row = dict[str, Any]
@@ -131,9 +131,7 @@ class Stream(_Flow):
     def deduplicate(self, keys: Names, within: Span, *, late_to: Sink | None = None) -> Stream:
         """Keep the first row of each key; repeats within the span of event time are counted as duplicates."""
         span = micros(within, "within")
-        return Stream(
-            stateful.Deduplicate(input=self.node, keys=_names(keys), within_us=span, late_to=late_to)
-        )
+        return Stream(stateful.Deduplicate(input=self.node, keys=_names(keys), within_us=span, late_to=late_to))
 
     def key_by(self, *names: str, **named: str) -> KeyedStream:
         """Group by columns, or by SQL expressions under a name."""
@@ -155,9 +153,7 @@ class Stream(_Flow):
         emit: Emit = "final",
     ) -> WindowedStream:
         """Cut the stream into windows over all keys."""
-        return KeyedStream(self.node, ()).window(
-            window, allowed_lateness=allowed_lateness, late_to=late_to, emit=emit
-        )
+        return KeyedStream(self.node, ()).window(window, allowed_lateness=allowed_lateness, late_to=late_to, emit=emit)
 
     def side(self, output: str) -> Stream:
         """Return a further output of this node: "late", or one that a function names."""
@@ -217,13 +213,9 @@ class KeyedStream(_Flow):
         lateness = micros(allowed_lateness, "allowed_lateness")
         return WindowedStream(self.node, self.keys, window, emit, lateness, late_to)
 
-    def aggregate(
-        self, *columns: Mapping[str, str | Aggregator], **named: str | Aggregator
-    ) -> Stream:
+    def aggregate(self, *columns: Mapping[str, str | Aggregator], **named: str | Aggregator) -> Stream:
         """Aggregate each key over all time; every epoch shows the keys that changed."""
-        return Stream(
-            stateful.Aggregate(input=self.node, keys=self.keys, aggregates=_named(columns, named))
-        )
+        return Stream(stateful.Aggregate(input=self.node, keys=self.keys, aggregates=_named(columns, named)))
 
     def reduce(self, fn: Callable[[Row, Row], Row]) -> Stream:
         """Make one row per key of two rows at a time, over all time."""
@@ -240,9 +232,7 @@ class WindowedStream(_Flow):
     lateness_us: int
     late_to: Sink | None
 
-    def aggregate(
-        self, *columns: Mapping[str, str | Aggregator], **named: str | Aggregator
-    ) -> Stream:
+    def aggregate(self, *columns: Mapping[str, str | Aggregator], **named: str | Aggregator) -> Stream:
         """Aggregate each window: SQL aggregates, or `Aggregator` objects in Python.
 
         The result has the keys, `window_start`, `window_end` and the named columns.

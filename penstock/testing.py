@@ -57,13 +57,11 @@ class Results(dict[str, list[Row]]):
     counts: dict[str, Counts]
 
 
-def run_to_end(
-    pipeline: Pipeline, inputs: Mapping[str, Iterable[Any]], *, settings: Settings | None = None
-) -> Results:
+def run_to_end(pipeline: Pipeline, inputs: Mapping[str, Iterable[Any]], *, settings: Settings | None = None) -> Results:
     """Run a pipeline on these rows instead of its sources, to the end, and return what each sink got.
 
-    `inputs` are lists by the name of the source: rows as dicts, dataclasses or tuples, bytes as raw payloads, and control
-    items. Sources that are not named are read as they are. Sinks are replaced by memory.
+    `inputs` are lists by the name of the source: rows as dicts, dataclasses or tuples, bytes as raw payloads, and
+    control items. Sources that are not named are read as they are. Sinks are replaced by memory.
     """
     given = {name: list(items) for name, items in inputs.items()}
     _known(pipeline, given)
@@ -122,9 +120,7 @@ class _Crashed(Exception):
 class _Script:
     """Plays the inputs: releases rows up to the next control items, lets the job read them, then applies those."""
 
-    def __init__(
-        self, name: str, graph: Graph, inputs: dict[str, list[Any]], folder: Path, settings: Settings
-    ) -> None:
+    def __init__(self, name: str, graph: Graph, inputs: dict[str, list[Any]], folder: Path, settings: Settings) -> None:
         self.name, self.graph, self.folder, self.settings = name, graph, folder, settings
         self.inputs = {name: _acts(items) for name, items in inputs.items()}
 
@@ -142,7 +138,8 @@ class _Script:
             _settle(run)
         run.end()
         run.wait()
-        return run.report().counts
+        counts: dict[str, Counts] = run.report().counts
+        return counts
 
     def _release_act(self, number: int) -> None:
         for name, acts in self.inputs.items():
@@ -253,7 +250,11 @@ def _replaced(graph: Graph, inputs: dict[str, list[Any]]) -> tuple[Graph, dict[s
 
 
 def _rebuilt(
-    node: Node, graph: Graph, inputs: dict[str, list[Any]], made: dict[Node, Node], sinks: dict[str, CollectSink]
+    node: Node,
+    graph: Graph,
+    inputs: dict[str, list[Any]],
+    made: dict[Node, Node],
+    sinks: dict[str, CollectSink],
 ) -> Node:
     name = graph.name(node)
     if isinstance(node, Read):
@@ -294,4 +295,14 @@ def _comparable(row: Row) -> Row:
     return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in row.items()}
 
 
-__all__ = ["EOF", "AdvanceClock", "AdvanceTime", "Crash", "Results", "Row", "assert_rows", "check_source", "run_to_end"]
+__all__ = [
+    "EOF",
+    "AdvanceClock",
+    "AdvanceTime",
+    "Crash",
+    "Results",
+    "Row",
+    "assert_rows",
+    "check_source",
+    "run_to_end",
+]

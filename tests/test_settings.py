@@ -101,9 +101,7 @@ def test_variables_that_steer_the_program_are_no_settings(monkeypatch: pytest.Mo
 def test_an_unknown_key_names_the_file_the_section_and_the_choices() -> None:
     toml("[settings]\nparalellism = 2\n")
     said = refused()
-    assert said.startswith(
-        "penstock.toml [settings]: unknown setting 'paralellism'\n  settings: log, spark_master,"
-    )
+    assert said.startswith("penstock.toml [settings]: unknown setting 'paralellism'\n  settings: log, spark_master,")
     assert said.endswith("did you mean 'parallelism'?")
 
 
@@ -144,9 +142,7 @@ def test_a_wrong_value_names_the_file_the_key_and_what_is_expected(line: str, sa
 
 def test_a_wrong_variable_is_named_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_LANE", "native")
-    assert refused().startswith(
-        "environment: PENSTOCK_LANE = 'native' is not a choice\n  choices: auto, spark"
-    )
+    assert refused().startswith("environment: PENSTOCK_LANE = 'native' is not a choice\n  choices: auto, spark")
 
 
 def test_settings_made_by_hand_are_checked_too() -> None:

@@ -69,18 +69,12 @@ def read(spark: SparkSession, config: Config) -> DataFrame:
 
 def windowed(trades: DataFrame) -> DataFrame:
     """VWAP per symbol and minute."""
-    groups = (
-        trades.filter("size > 0")
-        .withWatermark("ts", "5 seconds")
-        .groupBy("symbol", F.window("ts", "60 seconds"))
-    )
+    groups = trades.filter("size > 0").withWatermark("ts", "5 seconds").groupBy("symbol", F.window("ts", "60 seconds"))
     return groups.agg(
         F.expr("sum(price * size) / sum(size) AS vwap"),
         F.sum("size").alias("volume"),
         F.count("*").alias("trades"),
-    ).selectExpr(
-        "symbol", "window.start AS window_start", "window.end AS window_end", "vwap", "volume", "trades"
-    )
+    ).selectExpr("symbol", "window.start AS window_start", "window.end AS window_end", "vwap", "volume", "trades")
 
 
 def stateless(trades: DataFrame) -> DataFrame:

@@ -18,9 +18,7 @@ Json = Annotated[
     Path | None, typer.Option("--json", dir_okay=False, metavar="FILE", help="Write the results here too.")
 ]
 
-app = typer.Typer(
-    help="Measure Penstock against others on this machine.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Measure Penstock against others on this machine.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command()

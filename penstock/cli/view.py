@@ -130,9 +130,7 @@ class LiveView:
         self._live.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._live.__exit__(kind, error, tb)
 
     def show(self, progress: Progress, *, stopping: bool = False) -> None:

@@ -77,9 +77,7 @@ class DataGen(Source):
             bounds.append(begin + max(1, max_rows if max_rows is not None else 1_000_000))
         return {"0": max(begin, min(bounds))}
 
-    def read(
-        self, partition: str, start: int | str | None, end: int | str
-    ) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows from number `start` up to number `end`."""
         for first in range(int(start or 0), int(end), BATCH):
             yield self._generator.batch(first, min(int(end), first + BATCH))

@@ -57,9 +57,7 @@ class FileLog:
         self._read += len(whole)
         for line in whole.splitlines():
             entry = json.loads(line)
-            self._add(
-                LoggedFile(**entry | {"rows": tuple(entry["rows"]), "columns": tuple(entry["columns"])})
-            )
+            self._add(LoggedFile(**entry | {"rows": tuple(entry["rows"]), "columns": tuple(entry["columns"])}))
 
     def append(self, files: Sequence[LoggedFile]) -> None:
         """Add files, and have them on the disk."""

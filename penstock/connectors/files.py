@@ -108,9 +108,7 @@ class FileSource(Source):
         """Yield the rows of one piece."""
         return enforce((item for part in split for item in self._rows(part)), self.on_error, self.name)
 
-    def read(
-        self, partition: str, start: int | str | None, end: int | str
-    ) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of a range."""
         for split in self.splits({"0": start or 0}, {"0": end}, 1):
             yield from self.read_split(split)

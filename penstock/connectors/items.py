@@ -69,9 +69,7 @@ class ItemSource(Source):
             end = min(end, begin + max(1, max_rows))
         return {"0": max(begin, end)}
 
-    def read(
-        self, partition: str, start: int | str | None, end: int | str
-    ) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows from number `start` up to number `end`, the bad ones in their places."""
         begin, stop = int(start or 0), int(end)
         for number in sorted(n for n in self._bad if begin <= n < stop):

@@ -81,9 +81,7 @@ class JsonDecoder:
         kind = self._arrow.field(field.name).type
         found = [n for n, row in documents.items() if _other_kind(row.get(field.name), kind)]
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-            text = {
-                n: row[field.name] for n, row in documents.items() if isinstance(row.get(field.name), str)
-            }
+            text = {n: row[field.name] for n, row in documents.items() if isinstance(row.get(field.name), str)}
             # No time has other letters, and Arrow has no form for half a surrogate pair.
             values = pa.array([value if value.isascii() else "?" for value in text.values()], pa.string())
             places = list(text)

@@ -102,9 +102,7 @@ class StdinSource(Source):
         for at, block in read_lines(spool, first, last, head, os.path.getsize(spool)):
             yield from text.parse(block, self.name, at)
 
-    def read(
-        self, partition: str, start: int | str | None, end: int | str
-    ) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of a range of bytes."""
         for split in self.splits({"0": start or 0}, {"0": end}, 1):
             yield from self.read_split(split)

@@ -62,6 +62,7 @@ def _png(series: dict[str, list[tuple[Any, float, int]]], path: Path) -> Path:
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib import dates
 
     figure, (above, below) = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
     width = 0.8 / max(len(series), 1)
@@ -69,13 +70,13 @@ def _png(series: dict[str, list[tuple[Any, float, int]]], path: Path) -> Path:
         times = [time for time, _, _ in points]
         above.plot(times, [price for _, price, _ in points], marker="o", markersize=3, label=symbol)
         shift = (number - (len(series) - 1) / 2) * width / 1440
-        spots = [mpl.dates.date2num(time) + shift for time in times]
+        spots = [dates.date2num(time) + shift for time in times]  # type: ignore[no-untyped-call]
         below.bar(spots, [volume for _, _, volume in points], width=width / 1440, label=symbol)
     above.set_ylabel("VWAP")
     above.set_title("VWAP and volume by minute, computed as a stream on Spark")
     above.legend(loc="upper right")
     below.set_ylabel("volume")
-    below.xaxis.set_major_formatter(mpl.dates.DateFormatter("%H:%M"))
+    below.xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))  # type: ignore[no-untyped-call]
     figure.savefig(path, dpi=120)
     plt.close(figure)
     return path

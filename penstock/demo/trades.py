@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ def write_trades(folder: Path, events: int, symbols: int, seed: int = 7) -> floa
     folder.mkdir(parents=True, exist_ok=True)
     source = DataGen("trades", rows=events, keys=symbols, seed=seed)
     bounds = [events * part // FILES for part in range(FILES + 1)]
-    for part, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for part, (start, end) in enumerate(pairwise(bounds)):
         if start == end:
             continue
         batches = [item for item in source.read("0", start, end) if isinstance(item, pa.RecordBatch)]

@@ -150,9 +150,7 @@ class Run:
         for name, count in counted.items():
             mine[name] = mine.get(name, 0) + count
 
-    def _named(
-        self, connection: duckdb.DuckDBPyConnection, chunk: pa.Table, error: duckdb.Error
-    ) -> ExpressionFailed:
+    def _named(self, connection: duckdb.DuckDBPyConnection, chunk: pa.Table, error: duckdb.Error) -> ExpressionFailed:
         """Find the step and the row that failed."""
         chain = self.program.chain
         for number, step in enumerate(chain):
@@ -203,7 +201,7 @@ def _with_tick(out: pa.Table, newest: Any) -> pa.Table:
     last = pc.max(out.column(TIME)).as_py() if out.num_rows else None
     if last == newest:
         return out
-    tick = {name: None for name in out.column_names} | {TIME: newest, TICK: True}
+    tick = dict.fromkeys(out.column_names) | {TIME: newest, TICK: True}
     return pa.concat_tables([out, pa.Table.from_pylist([tick], schema=out.schema)])
 
 
@@ -238,7 +236,7 @@ def _duckdb() -> Any:
 
 
 @cache
-def _connection() -> duckdb.DuckDBPyConnection:
+def _connection() -> Any:
     """One connection per worker process; one thread, for Spark runs a task per core."""
     connection = _duckdb().connect()
     connection.execute("SET threads = 1; SET TimeZone = 'UTC'; SET preserve_insertion_order = true")

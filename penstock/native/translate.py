@@ -74,9 +74,10 @@ def _sql(node: Node, timed: bool) -> str:
         return f"SELECT {_columns(node.columns)}{keep_time} FROM {{input}}"
     if isinstance(node, WithColumns):
         new = dict(node.columns)
-        return f"SELECT {_columns(tuple((n, new.get(n, _quoted(n))) for n in node.schema.names))}{keep_time} FROM {{input}}"
+        columns = _columns(tuple((n, new.get(n, _quoted(n))) for n in node.schema.names))
+        return f"SELECT {columns}{keep_time} FROM {{input}}"
     if isinstance(node, Rename):
-        old = {name: before for name, before in node.names}
+        old = dict(node.names)
         pairs = ", ".join(f"{quote(old.get(n, n))} AS {quote(n)}" for n in node.schema.names)
         return f"SELECT {pairs}{keep_time} FROM {{input}}"
     if isinstance(node, EventTime):

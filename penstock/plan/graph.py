@@ -12,6 +12,7 @@ from penstock.errors import DuplicateName, MissingSink
 from penstock.plan.node import Node
 from penstock.plan.nodes import FlatMap, Read, Side, Write
 
+
 class Graph:
     """Nodes in an order in which inputs come first.
 
@@ -106,7 +107,7 @@ def _names(nodes: tuple[Node, ...], rejected_to: Sink | None) -> dict[Node, str]
             names[node] = node.name or node.sink.name
         elif node.name or node.stateful:
             names[node] = node.name or node.kind
-    taken = [nodes for nodes in names.values()] + ([rejected_to.name] if rejected_to else [])
+    taken = list(names.values()) + ([rejected_to.name] if rejected_to else [])
     _unique(Counter(taken), names)
     counts = Counter(names.values())
     for node in nodes:

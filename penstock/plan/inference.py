@@ -308,11 +308,7 @@ def _full_form(name: str, nodes: tuple[exp.Expr, ...]) -> str:
 def _flat(trees: Iterable[exp.Expr]) -> list[exp.Expr]:
     """Return trees with tuples, as in LIKE ANY ('a', 'b'), taken apart."""
     nested = (exp.Any, exp.All, exp.Tuple)
-    return [
-        part
-        for tree in trees
-        for part in (_flat(tree.iter_expressions()) if isinstance(tree, nested) else [tree])
-    ]
+    return [part for tree in trees for part in (_flat(tree.iter_expressions()) if isinstance(tree, nested) else [tree])]
 
 
 def _always(kind: Type) -> Callable[[Inference, exp.Expr], Type]:

@@ -214,9 +214,7 @@ class Union(Node):
             raise MissingEventTime(message, hint="call event_time() on each of them, or once after union()")
         _final_only(self)
         nullable = (any(n.schema.field(f.name).nullable for n in self.streams) for f in first.schema)
-        return Schema(
-            tuple(Field(f.name, f.type, n) for f, n in zip(first.schema, nullable, strict=True))
-        )
+        return Schema(tuple(Field(f.name, f.type, n) for f, n in zip(first.schema, nullable, strict=True)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -260,7 +258,7 @@ class Side(OneInput):
     output: str
 
     def _checked(self) -> Schema:
-        known = {output: schema for output, schema in self._outputs()}
+        known = dict(self._outputs())
         if self.output not in known:
             message = f"{self.input.label} has no output '{self.output}'"
             raise DanglingBranch(message, hint=choices("outputs", known, self.output))

@@ -63,7 +63,7 @@ class _Stays:
 
 
 def _final(sql: str, schema: Schema, found: dict[Partial, int]) -> str | _Stays:
-    tree = parse(sql, node="aggregate").copy()
+    tree: exp.Expr = parse(sql, node="aggregate").copy()
     for call in aggregate_calls(tree):
         merged = _merged(call, schema, found)
         if isinstance(merged, _Stays):
@@ -75,7 +75,7 @@ def _final(sql: str, schema: Schema, found: dict[Partial, int]) -> str | _Stays:
     return tree.sql("spark")
 
 
-def _merged(call: exp.Expression, schema: Schema, found: dict[Partial, int]) -> exp.Expression | _Stays:
+def _merged(call: exp.Expr, schema: Schema, found: dict[Partial, int]) -> exp.Expr | _Stays:
     """Return the merge that takes an aggregate call's place, noting the partials that it needs."""
     argument = call.this
     if isinstance(call.parent, exp.Filter) or isinstance(argument, exp.Distinct) or call.args.get("expressions"):
@@ -91,7 +91,7 @@ def _merged(call: exp.Expression, schema: Schema, found: dict[Partial, int]) -> 
     return _simple(call, argument.sql("duckdb"), scalar(text, schema, node="aggregate").type, found)
 
 
-def _simple(call: exp.Expression, sql: str, kind: str, found: dict[Partial, int]) -> exp.Expression | _Stays:
+def _simple(call: exp.Expr, sql: str, kind: str, found: dict[Partial, int]) -> exp.Expr | _Stays:
     if isinstance(call, exp.Count):
         return _use(Partial(f"count({sql})", "bigint", "sum"), found)
     if isinstance(call, exp.Min | exp.Max):
@@ -107,6 +107,6 @@ def _simple(call: exp.Expression, sql: str, kind: str, found: dict[Partial, int]
     return exp.paren(exp.Div(this=total, expression=exp.func("nullif", count, exp.Literal.number(0))))
 
 
-def _use(partial: Partial, found: dict[Partial, int]) -> exp.Expression:
+def _use(partial: Partial, found: dict[Partial, int]) -> exp.Expr:
     number = found.setdefault(partial, len(found))
     return exp.func(partial.merge, exp.column(f"{PREFIX}{number}"))

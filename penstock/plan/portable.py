@@ -25,7 +25,7 @@ def why_not(sql: str, schema: Schema) -> str | None:
     return _why_not(parse(sql, node="expression"), schema)
 
 
-def _why_not(tree: exp.Expression, schema: Schema) -> str | None:
+def _why_not(tree: exp.Expr, schema: Schema) -> str | None:
     if isinstance(tree, exp.Column):
         return _column(tree, schema)
     if isinstance(tree, exp.Literal):
@@ -40,7 +40,7 @@ def _why_not(tree: exp.Expression, schema: Schema) -> str | None:
     return f"{type(tree).__name__.lower()}()"
 
 
-def _first(tree: exp.Expression, schema: Schema) -> str | None:
+def _first(tree: exp.Expr, schema: Schema) -> str | None:
     reasons = (_why_not(part, schema) for part in tree.iter_expressions())
     return next((reason for reason in reasons if reason), None)
 
@@ -52,19 +52,19 @@ def _column(tree: exp.Column, schema: Schema) -> str | None:
     return None if kind in _TYPES else f"the type {kind} of {tree.name}"
 
 
-def _same_kind(tree: exp.Expression, schema: Schema) -> str | None:
+def _same_kind(tree: exp.Binary, schema: Schema) -> str | None:
     """Text is compared with text and numbers with numbers: across kinds the engines cast differently."""
     left, right = _type(tree.left, schema), _type(tree.right, schema)
     alike = left == right or {left, right} <= _NUMBERS
     return None if alike else f"a {left} compared with a {right}"
 
 
-def _numbers(tree: exp.Expression, schema: Schema) -> str | None:
+def _numbers(tree: exp.Binary, schema: Schema) -> str | None:
     kinds = {_type(tree.left, schema), _type(tree.right, schema)}
     return None if kinds <= _NUMBERS else f"arithmetic on {', '.join(sorted(kinds - _NUMBERS))}"
 
 
-def _type(tree: exp.Expression, schema: Schema) -> str:
+def _type(tree: exp.Expr, schema: Schema) -> str:
     try:
         return scalar(tree.sql("spark"), schema, node="expression").type
     except PipelineError:

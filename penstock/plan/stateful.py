@@ -9,7 +9,14 @@ from typing import Any, Literal
 from penstock.aggregates import Aggregator, state_type
 from penstock.contracts import Sink
 from penstock.durations import span_text
-from penstock.errors import AggregateNotAllowed, BadValue, BadWindow, MissingEventTime, UpdatingStream, choices
+from penstock.errors import (
+    AggregateNotAllowed,
+    BadValue,
+    BadWindow,
+    MissingEventTime,
+    UpdatingStream,
+    choices,
+)
 from penstock.plan.expressions import aggregate, scalar
 from penstock.plan.node import OneInput
 from penstock.schema import Field, Schema, parse_type
@@ -156,8 +163,7 @@ class Aggregate(Grouped):
     def detail(self) -> str:
         """Keys, window and aggregates."""
         parts = (
-            f"{what if isinstance(what, str) else type(what).__name__} as {name}"
-            for name, what in self.aggregates
+            f"{what if isinstance(what, str) else type(what).__name__} as {name}" for name, what in self.aggregates
         )
         return f"{self._group_text()}: {', '.join(parts)}"
 

@@ -1,9 +1,9 @@
 """A checkpoint: the folder that holds a job's whole past.
 
-    penstock.json     pipeline, lineage, fingerprints     lease      who uses it
-    queries/NAME/     Spark's offsets, commits and state  sources/   notes of each source
-    staged/NAME/      late and rejected rows of epochs    epochs/    what each epoch did
-    ticks.jsonl       times that the driver declared
+penstock.json     pipeline, lineage, fingerprints     lease      who uses it
+queries/NAME/     Spark's offsets, commits and state  sources/   notes of each source
+staged/NAME/      late and rejected rows of epochs    epochs/    what each epoch did
+ticks.jsonl       times that the driver declared
 """
 
 from __future__ import annotations

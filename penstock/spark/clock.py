@@ -35,9 +35,7 @@ class Clock(Source):
         """All that was declared."""
         return {"0": len(read_ticks(self.path))}
 
-    def read(
-        self, partition: str, start: int | str | None, end: int | str
-    ) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the declared times."""
         times = read_ticks(self.path)[int(start or 0) : int(end)]
         yield pa.RecordBatch.from_arrays([pa.array(times, pa.timestamp("us", "UTC"))], names=["at"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql import functions as F
 
 from penstock.native.translate import program
 from penstock.plan.graph import Graph, aside, upstream
-from penstock.plan.lanes import Lanes, Prefix, split_lanes
+from penstock.plan.lanes import Prefix, split_lanes
 from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime, FlatMap, Read, Side, Write
 from penstock.schema import Field, Schema
@@ -141,7 +141,7 @@ class _Compiler:
     def _fans_out(self, node: Node) -> bool:
         late = (n for n in self.nodes if isinstance(n, Side) and not isinstance(n.input, FlatMap))
         consumers = [n for n in self.nodes if n not in set(late) and any(i is node for i in n.inputs)]
-        inside = any(node in p.chain or node is p.read and p.chain for p in self.lanes.prefixes.values())
+        inside = any(node in p.chain or (node is p.read and p.chain) for p in self.lanes.prefixes.values())
         return len(consumers) > 1 and not (inside and isinstance(node, Read))
 
     def _shared(self, frame: DataFrame, node: Node) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql import functions as F
 
 from penstock.plan.graph import Graph, upstream
 from penstock.plan.lanes import Lanes

@@ -86,5 +86,7 @@ def _unknown(text: str) -> SparkFailed:
 
 def _cause(text: str) -> str:
     """Return the line that says why: the innermost exception, not the wrappers around it."""
-    said = [line.strip() for line in text.splitlines() if re.match(r"\s*([\w.]+(Error|Exception)|Caused by)\b.*: ", line)]
+    said = [
+        line.strip() for line in text.splitlines() if re.match(r"\s*([\w.]+(Error|Exception)|Caused by)\b.*: ", line)
+    ]
     return said[-1] if said else text.strip().splitlines()[0]

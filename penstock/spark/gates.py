@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql import functions as F
 
 from penstock.plan.node import Node
 from penstock.plan.stateful import Deduplicate, Grouped
 from penstock.spark.context import Context, row
 from penstock.spark.hidden import EVENT_TIME, WATERMARK
-from penstock.spark.scan import current_epoch
+from penstock.spark.scan import current_epoch, current_partition
 from penstock.spark.staging import rejected_rows
+from penstock.spark.udf import array_function
 from penstock.windows import Window
 
 Put = Callable[[int, str, pa.Table], None]
@@ -61,10 +60,9 @@ def _gate(frame: DataFrame, out: Column, node: Node, put: Put) -> DataFrame:
                 found.append(pa.Table.from_struct_array(batch.drop_null()))
             yield batch.is_null()
         if found:
-            put(current_epoch(), str(TaskContext.get().partitionId()), pa.concat_tables(found).cast(schema))
+            put(current_epoch(), str(current_partition()), pa.concat_tables(found).cast(schema))
 
-    gate.__annotations__ = {"rows": Iterator[pa.Array], "return": Iterator[pa.Array]}
-    keep = arrow_udf(gate, "boolean").asNondeterministic()
+    keep = array_function(gate, "boolean").asNondeterministic()
     return frame.filter(keep(F.when(out, row(node))))
 
 
@@ -85,5 +83,3 @@ def _late_before(window: Window, watermark: Column) -> Column:
     past = watermark - F.lit(window.size_us + window.offset_us)
     step = F.lit(window.slide_us)
     return past - F.pmod(past, step) + step + F.lit(window.offset_us)
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql import functions as F
 
 from penstock.errors import PipelineError
 from penstock.plan.node import Node
@@ -90,10 +90,5 @@ def watermarked(timed: DataFrame, node: EventTime, context: Context, *, ticks: b
 def _ticks(timed: DataFrame, clock: DataFrame) -> DataFrame:
     special = {EVENT_TIME: column("at"), TICK: F.lit(True), WATERMARK: F.lit(0).cast("bigint")}
     return clock.select(
-        *(
-            special.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name)
-            for field in timed.schema.fields
-        )
+        *(special.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name) for field in timed.schema.fields)
     )
-
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql import functions as F
 
 from penstock.plan.lanes import Prefix
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce
@@ -82,5 +82,3 @@ def _results(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
 
 def _timed(time: Column, delay_us: int) -> Column:
     return time.alias(EVENT_TIME, metadata={_DELAY_KEY: max(delay_us // 1000, 1)})
-
-

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql import functions as F
 
 from penstock.aggregates import struct_type
 from penstock.errors import FunctionFailed
@@ -25,8 +23,9 @@ from penstock.plan.nodes import FlatMap, Map, MapBatches, PythonNode
 from penstock.schema import Schema, arrow_type
 from penstock.spark.context import Context, keep_hidden, row
 from penstock.spark.lower import lower
-from penstock.spark.scan import current_epoch
+from penstock.spark.scan import current_epoch, current_partition
 from penstock.spark.staging import Staging, rejected_rows
+from penstock.spark.udf import array_function
 
 OUT = "__penstock_out"
 
@@ -104,9 +103,8 @@ class Stage:
                     yield self._typed(made, kind)
             self._put(refused)
 
-        call.__annotations__ = {"rows": Iterator[pa.Array], "return": Iterator[pa.Array]}
         # Not deterministic for Spark: it must neither be called twice nor moved.
-        return arrow_udf(call, returned).asNondeterministic()
+        return array_function(call, returned).asNondeterministic()
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the function on Arrow batches."""
@@ -163,7 +161,7 @@ class Stage:
 
     def _put(self, refused: list[tuple[str, dict[str, Any]]]) -> None:
         if refused:
-            epoch, part = current_epoch(), str(TaskContext.get().partitionId())
+            epoch, part = current_epoch(), str(current_partition())
             table = rejected_rows(self.node, epoch, refused)
             self.staging.put_rows(epoch, "rejected", self.node, part, table)
             self.staging.put_counts(epoch, f"{self.node}={part}", {self.node: {"rejected": len(refused)}})
@@ -217,5 +215,3 @@ def _fits(one: Any, kind: pa.DataType) -> bool:
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return False
     return True
-
-

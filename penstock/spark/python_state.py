@@ -15,8 +15,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from penstock.aggregates import Aggregator, state_type, struct_type
@@ -27,6 +26,7 @@ from penstock.spark.context import Context, column, row
 from penstock.spark.hidden import EVENT_TIME, PREFIX
 from penstock.spark.scan import current_epoch
 from penstock.spark.staging import Staging
+from penstock.spark.udf import array_function
 
 OUT = PREFIX + "out"
 PARTIAL = PREFIX + "partial"
@@ -99,17 +99,15 @@ class Fold:
                     last[group] = i
                 yield pa.array(made, kind)
 
-        tuples = Iterator[tuple[pa.Array, pa.Array, pa.Array]]
-        partial.__annotations__ = {"rows": tuples, "return": Iterator[pa.Array]}
-        return arrow_udf(partial, returned)
+        return array_function(partial, returned, inputs=3)
 
     def finish_udf(self) -> Any:
         """Merge the partials of a group, oldest first, and finish."""
         kind = arrow_type(self.aggregator.result)
         aggregator = self.aggregator
 
-        def finish(groups: Iterator[pa.Array]) -> Iterator[pa.Array]:
-            for batch in groups:
+        def finish(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
+            for batch in rows:
                 made = []
                 for partials in batch.to_pylist():
                     acc, *others = [one["acc"] for one in sorted(partials, key=lambda one: one["at"])]
@@ -118,8 +116,7 @@ class Fold:
                     made.append(self.call(aggregator.finish, acc))
                 yield pa.array(made, kind)
 
-        finish.__annotations__ = {"groups": Iterator[pa.Array], "return": Iterator[pa.Array]}
-        return arrow_udf(finish, aggregator.result)
+        return array_function(finish, aggregator.result)
 
 
 def aggregated(frame: DataFrame, node: Aggregate, groups: list[Column], context: Context) -> DataFrame:
@@ -178,8 +175,7 @@ def _folder(folds: dict[str, Fold], whole_row: bool) -> Callable[..., Iterator[p
                 accs[i] = fold.call(fold.aggregator.add, accs[i], *inputs[f"f{i}"].values())
         state.update((pickle.dumps(accs),))
         finished = {
-            name: fold.call(fold.aggregator.finish, acc)
-            for (name, fold), acc in zip(folds.items(), accs, strict=True)
+            name: fold.call(fold.aggregator.finish, acc) for (name, fold), acc in zip(folds.items(), accs, strict=True)
         }
         made = finished[OUT] if whole_row else finished
         yield pd.DataFrame({OUT: [pickle.dumps({**made, **rows[0][1]})]})
@@ -205,9 +201,7 @@ def _pickled() -> Any:
             parts = zip(times.to_pylist(), keys.to_pylist(), inputs.to_pylist(), strict=True)
             yield pa.array([pickle.dumps(part) for part in parts], pa.binary())
 
-    tuples = Iterator[tuple[pa.Array, pa.Array, pa.Array]]
-    pack.__annotations__ = {"rows": tuples, "return": Iterator[pa.Array]}
-    return arrow_udf(pack, "binary")
+    return array_function(pack, "binary", inputs=3)
 
 
 def _unpickled(returned: str) -> Any:
@@ -217,8 +211,7 @@ def _unpickled(returned: str) -> Any:
         for batch in rows:
             yield pa.array([pickle.loads(data) for data in batch.to_pylist()], kind)
 
-    unpack.__annotations__ = {"rows": Iterator[pa.Array], "return": Iterator[pa.Array]}
-    return arrow_udf(unpack, returned)
+    return array_function(unpack, returned)
 
 
 def _fold(aggregator: Aggregator, node: Grouped, context: Context) -> Fold:

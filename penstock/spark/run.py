@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.contracts import REJECTED
 from penstock.errors import PenstockError
@@ -37,9 +37,7 @@ class Run:
     Invariant: the lease is held from before Spark starts until every query has ended.
     """
 
-    def __init__(
-        self, name: str, graph: Graph, checkpoint: str | Path, settings: Settings, until: Until
-    ) -> None:
+    def __init__(self, name: str, graph: Graph, checkpoint: str | Path, settings: Settings, until: Until) -> None:
         self.name, self.graph, self.settings, self.until = name, graph, settings, until
         self._check()
         self.checkpoint = Checkpoint(checkpoint, name, graph)

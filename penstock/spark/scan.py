@@ -1,8 +1,8 @@
 """Sources as Spark sees them: one Python data source that reads any `Source` in Arrow batches.
 
-The scan is the one place where every row of a source passes. It counts them, stages those that do not parse, and, where
-the plan allows, runs the native prefix. `partitions` runs on the driver after Spark wrote the epoch's offsets, so it can
-ship the watermark by which this epoch's rows are late: that of the epoch before.
+The scan is the one place where every row of a source passes. It counts them, stages those that do not parse, and,
+where the plan allows, runs the native prefix. `partitions` runs on the driver after Spark wrote the epoch's offsets, so
+it can ship the watermark by which this epoch's rows are late: that of the epoch before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from penstock.spark.hidden import EVENT_TIME, TICK, WATERMARK
 from penstock.spark.notes import newest_epoch, note_offsets, watermark_us
 from penstock.spark.pacer import Pacer
 from penstock.spark.staging import Staging, rejected_table
-
 
 TICKS = "@ticks"
 
@@ -62,7 +61,7 @@ class Scan:
             def schema(self) -> str:
                 return scan.output.nullable().ddl
 
-            def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+            def streamReader(self, schema: Any) -> DataSourceStreamReader:
                 return ScanReader(scan)
 
         return Bound
@@ -86,11 +85,11 @@ class ScanReader(DataSourceStreamReader):
         self.pacer = Pacer(fixed=scan.epoch_rows)
         self.noted: dict[str, Any] | None = None
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, Any]:
         """Where a new checkpoint begins."""
         return dict(self.scan.source.initial())
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next epoch reads."""
         begin, _ = _parted(start)
         source = self.scan.source
@@ -113,8 +112,9 @@ class ScanReader(DataSourceStreamReader):
             pieces.append(Piece(None, -1, watermark, tuple(read_ticks(self.scan.ticks)[first:last])))
         return pieces
 
-    def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one piece."""
+        assert isinstance(partition, Piece)
         if partition.ticks:
             yield _tick_rows(partition.ticks, self.scan.output)
             return
@@ -234,6 +234,12 @@ def conform(batch: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:
         message = f"the source's rows do not fit its schema: {error}"
         raise SourceFailed(message, node=f"read '{name}'", hint=f"its schema says {schema.ddl}") from error
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def current_partition() -> int:
+    """Return the number of this task among those of its stage."""
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
 
 
 def current_epoch() -> int:

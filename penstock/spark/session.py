@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -85,7 +86,9 @@ def _start(settings: Settings) -> SparkSession:
     log = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getpid()}.log"
     try:
         with log.open("ab") as stderr:
-            gateway = launch_gateway(conf, popen_kwargs={"stderr": stderr})
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                conf, popen_kwargs={"stderr": stderr}
+            )
         handler = _handler()
         context = SparkContext(conf=conf, gateway=gateway)
         if handler is not None:
@@ -117,7 +120,7 @@ def _heap() -> str:
     return f"{min(max(total // 4, 1024), 8192)}m"
 
 
-def _handler() -> signal.Handlers | object | None:
+def _handler() -> Any:
     if threading.current_thread() is not threading.main_thread():
         return None
     return signal.getsignal(signal.SIGINT)

@@ -26,7 +26,7 @@ def ship_code(graph: Graph) -> None:
     for thing in _things(graph):
         module = sys.modules.get(getattr(thing, "__module__", ""))
         if module is not None and _is_users(module):
-            cloudpickle.register_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _things(graph: Graph) -> Iterator[Any]:

@@ -9,6 +9,4 @@ from penstock.schema import Field, Schema, parse_type
 
 def schema_of(frame: DataFrame) -> Schema:
     """Return the schema that Spark found, which is what a sink is given."""
-    return Schema(
-        tuple(Field(f.name, parse_type(f.dataType.simpleString()), f.nullable) for f in frame.schema.fields)
-    )
+    return Schema(tuple(Field(f.name, parse_type(f.dataType.simpleString()), f.nullable) for f in frame.schema.fields))

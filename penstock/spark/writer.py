@@ -14,7 +14,6 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from penstock.contracts import REJECTED, Epoch, Sink
@@ -26,6 +25,7 @@ from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.compile import Query
 from penstock.spark.late import handled
 from penstock.spark.records import Records, Totals
+from penstock.spark.scan import current_partition
 from penstock.spark.staging import Staging
 from penstock.spark.tally import Counted, tally
 
@@ -133,9 +133,7 @@ class EpochWriter:
         self.records.write(number, totals)
         self._report(number, counted, rows, seconds, totals)
 
-    def _report(
-        self, number: int, counted: Counted, rows: dict[str, int], seconds: float, totals: Totals
-    ) -> None:
+    def _report(self, number: int, counted: Counted, rows: dict[str, int], seconds: float, totals: Totals) -> None:
         read = [self.graph.name(node) for node in self.graph.reads]
         rows_in = sum(counted.get(name, {}).get("rows_in", 0) for name in read)
         rows_out = sum(rows.get(self.graph.name(write), 0) for write in self.query.outputs)
@@ -181,7 +179,7 @@ def _untagged(batches: Iterator[pa.RecordBatch], output: int, tagged: bool) -> I
 
 def _token(sink: Sink, epoch: Epoch, batches: Iterator[pa.RecordBatch], staging: Staging) -> bytes:
     try:
-        return pickle.dumps(sink.prepare(epoch, TaskContext.get().partitionId(), batches))
+        return pickle.dumps(sink.prepare(epoch, current_partition(), batches))
     except PenstockError as error:
         error.node = error.node or f"write '{epoch.sink}'"
         staging.put_error(epoch.number, error)

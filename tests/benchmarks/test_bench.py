@@ -43,9 +43,7 @@ def written(trades: Trades, query: str, folder: Path) -> Outcome:
 
 def test_vwap_gives_equal_results_in_every_system_and_one_document(tmp_path: Path) -> None:
     target = tmp_path / "found" / "vwap.json"
-    code = vwap.run(
-        20_000, 500, "parquet", 2, ["spark", "duckdb"], target, runs=1, warmups=0, cache=tmp_path / "cache"
-    )
+    code = vwap.run(20_000, 500, "parquet", 2, ["spark", "duckdb"], target, runs=1, warmups=0, cache=tmp_path / "cache")
     made = json.loads(target.read_text())
     assert code == 0
     assert set(made) == DOCUMENT

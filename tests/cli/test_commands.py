@@ -50,9 +50,7 @@ def test_version_is_that_of_the_package(penstock: Penstock) -> None:
     assert (said.code, said.out) == (0, f"penstock {version('penstock')}\n")
 
 
-@pytest.mark.parametrize(
-    "wrong", [["rnu"], ["run"], ["run", "x.py", "--until", "never"], ["explain", "--depth", "2"]]
-)
+@pytest.mark.parametrize("wrong", [["rnu"], ["run"], ["run", "x.py", "--until", "never"], ["explain", "--depth", "2"]])
 def test_wrong_usage_exits_with_2(penstock: Penstock, wrong: list[str]) -> None:
     said = penstock(*wrong)
     assert said.code == 2
@@ -73,17 +71,11 @@ def test_an_unknown_profile_exits_with_2(penstock: Penstock, job: Path) -> None:
     assert "profiles there: prod      did you mean 'prod'?" in said.err
 
 
-def test_run_starts_the_pipeline_and_sums_up(
-    penstock: Penstock, job: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_starts_the_pipeline_and_sums_up(penstock: Penstock, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(
-        Pipeline, "start", lambda self, **options: asked.update(options, name=self.name) or Done()
-    )
+    monkeypatch.setattr(Pipeline, "start", lambda self, **options: asked.update(options, name=self.name) or Done())
     Path("penstock.toml").write_text("[profiles.prod]\nparallelism = 3\n")
-    said = penstock(
-        "run", job, "--set", "rows=5", "--profile", "prod", "--checkpoint", "c", "--until", "drained"
-    )
+    said = penstock("run", job, "--set", "rows=5", "--profile", "prod", "--checkpoint", "c", "--until", "drained")
     assert said.code == 0, said.err
     assert (asked["name"], asked["until"], asked["checkpoint"]) == ("job-5", "drained", "c")
     assert asked["settings"].parallelism == 3
@@ -91,9 +83,7 @@ def test_run_starts_the_pipeline_and_sums_up(
     assert "prices: 1 rows written" in said.out
 
 
-def test_a_job_that_fails_exits_with_1(
-    penstock: Penstock, job: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_fails_exits_with_1(penstock: Penstock, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Failed(Done):
         def wait(self, timeout: float | None = None) -> bool:
             message = "cannot write"
@@ -135,9 +125,7 @@ def test_an_interrupt_before_the_run_exits_with_130(
     ("form", "method"),
     [("text", "explain"), ("dot", "to_dot"), ("mermaid", "to_mermaid"), ("json", "to_json")],
 )
-def test_explain_writes_the_plan_in_each_format(
-    penstock: Penstock, job: Path, form: str, method: str
-) -> None:
+def test_explain_writes_the_plan_in_each_format(penstock: Penstock, job: Path, form: str, method: str) -> None:
     from penstock.entries import load_entry
 
     said = penstock("explain", job, "--format", form, "--set", "rows=2")
@@ -145,9 +133,7 @@ def test_explain_writes_the_plan_in_each_format(
     assert said.out.strip() == str(getattr(load_entry(str(job), ["rows=2"]), method)()).strip()
 
 
-def test_demo_passes_its_options_and_its_exit_code(
-    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_demo_passes_its_options_and_its_exit_code(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr("penstock.demo.run_demo", lambda **options: asked.update(options) or 1)
     assert penstock("demo", "--events", "10", "--symbols", "2", "--data", "here").code == 1
@@ -169,9 +155,7 @@ def test_benches_outside_a_checkout_say_where_they_are(
     assert "from a source checkout" in said.err
 
 
-def test_bench_passes_its_options_on(
-    penstock: Penstock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_bench_passes_its_options_on(penstock: Penstock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: dict[str, Any] = {}
 
     class Bench:
@@ -180,9 +164,7 @@ def test_bench_passes_its_options_on(
             asked.update(options)
 
     monkeypatch.setattr("penstock.cli.bench._benchmark", lambda name: Bench)
-    said = penstock(
-        "bench", "vwap", "--events", "10", "--format", "csv", "--peers", "spark, duckdb", "--json", "r"
-    )
+    said = penstock("bench", "vwap", "--events", "10", "--format", "csv", "--peers", "spark, duckdb", "--json", "r")
     assert said.code == 0, said.err
     expected = {"events": 10, "symbols": 10_000, "format": "csv", "epochs": 12, "peers": ["spark", "duckdb"]}
     assert asked == {**expected, "json": Path("r")}

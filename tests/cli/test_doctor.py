@@ -52,8 +52,6 @@ def test_a_java_that_does_not_start_as_spark_starts_it_is_noticed(
 @pytest.mark.parametrize(
     ("found", "status"), [("4.2.9", "missing"), ("4.3.0", "ok"), ("4.3.12", "ok"), ("4.4.0", "missing")]
 )
-def test_a_package_is_ok_only_between_its_bounds(
-    monkeypatch: pytest.MonkeyPatch, found: str, status: str
-) -> None:
+def test_a_package_is_ok_only_between_its_bounds(monkeypatch: pytest.MonkeyPatch, found: str, status: str) -> None:
     monkeypatch.setattr(doctor, "version", lambda name: found)
     assert doctor._package("pyspark", "4.3", "4.4", "missing", "").status == status

@@ -23,9 +23,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def table(source, first, last):
-    return pa.Table.from_batches(
-        source.read("0", first, last), source.schema.nullable().arrow
-    ).combine_chunks()
+    return pa.Table.from_batches(source.read("0", first, last), source.schema.nullable().arrow).combine_chunks()
 
 
 @settings(max_examples=40, deadline=None)

@@ -109,9 +109,7 @@ def test_a_replayed_epoch_is_not_written_again(tmp_path):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 8), st.booleans(), st.booleans())
-def test_a_crash_anywhere_in_the_commit_gives_all_rows_once_after_the_replay(
-    tmp_path_factory, calls, asks, replays
-):
+def test_a_crash_anywhere_in_the_commit_gives_all_rows_once_after_the_replay(tmp_path_factory, calls, asks, replays):
     path = tmp_path_factory.mktemp("crash")
     sink = opened(path, partition_by="b")
     rows = [{"a": n, "b": "xyz"[n % 3]} for n in range(9)]

@@ -240,9 +240,7 @@ def test_any_cut_into_byte_ranges_gives_each_line_once(tmp_path_factory, lines, 
     size = len(text)
     edges = sorted({0, size, *(cut for cut in cuts if cut < size)})
     found = [
-        block
-        for first, last in itertools.pairwise(edges)
-        for block in read_lines(str(path), first, last, head, size)
+        block for first, last in itertools.pairwise(edges) for block in read_lines(str(path), first, last, head, size)
     ]
     assert b"".join(block for _, block in found) == text[head:]
     assert all(text[at : at + len(block)] == block for at, block in found)

@@ -38,9 +38,7 @@ def test_rows_are_dicts_dataclasses_or_tuples():
 
 
 def test_payloads_are_parsed_and_bad_ones_rejected_in_their_place():
-    source = ItemSource(
-        [b'{"a": 1}', b"{", {"a": 3}, b'{"a":\n4}', b"", b'{"a":1}{"a":2}'], "a bigint", "log"
-    )
+    source = ItemSource([b'{"a": 1}', b"{", {"a": 3}, b'{"a":\n4}', b"", b'{"a":1}{"a":2}'], "a bigint", "log")
     found = items(source)
     assert [row["a"] if isinstance(row, dict) else row.position for row in found] == [
         *(1, "log:1", 3, 4),

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.catalog import sink_from_spec, source_from_spec
 from penstock.connectors.callback import CallbackSink
+from penstock.connectors.catalog import sink_from_spec, source_from_spec
 from penstock.connectors.collect import CollectSink
 from penstock.connectors.console import ConsoleSink
 from penstock.contracts import Epoch

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-PIPELINE = '''
+PIPELINE = """
 import penstock as ps
 
 def job(data: str) -> ps.Pipeline:
@@ -26,7 +26,7 @@ def job(data: str) -> ps.Pipeline:
     )
     kept = noted.filter("size > 990").to(ps.files(f"{data}/large"))
     return ps.Pipeline("job", prices.to(ps.files(f"{data}/prices")), kept)
-'''
+"""
 
 
 @pytest.mark.parametrize("python", [False, True], ids=["sql", "python"])
@@ -50,9 +50,7 @@ def _start(folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "penstock.cli", "run", str(folder / "job.py"), "--set", f"data={folder}"]
     command += ["--checkpoint", str(folder / "checkpoint"), "--until", "ended"]
     env = os.environ | {"PENSTOCK_EPOCH_ROWS": "50000"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=env
-    )
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=env)
 
 
 def _kill_somewhere(folder: Path, chance: random.Random) -> None:
@@ -79,7 +77,8 @@ def _same_as_batch(folder: Path) -> None:
     if list((folder / "late").glob("*.parquet")):
         late = f"SELECT symbol, price, size, ts FROM read_parquet('{folder}/late/*.parquet')"
     expected = f"""
-        SELECT symbol, time_bucket(INTERVAL 10 SECOND, ts) AS window_start, sum(size)::BIGINT AS volume, count(*) AS trades
+        SELECT symbol, time_bucket(INTERVAL 10 SECOND, ts) AS window_start,
+               sum(size)::BIGINT AS volume, count(*) AS trades
         FROM (SELECT * FROM raw WHERE size > 0 EXCEPT ALL {late}) GROUP BY ALL"""
     actual = f"SELECT symbol, window_start, volume, trades FROM read_parquet('{folder}/prices/*.parquet')"
     _assert_equal(connection, expected, actual)

@@ -13,11 +13,11 @@ import duckdb
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ENDLESS = '''
+ENDLESS = """
 import penstock as ps
 rows = ps.datagen("n bigint, ts timestamp", rate=2000)
 pipeline = ps.Pipeline("endless", rows.to(ps.files("out")))
-'''
+"""
 
 
 def penstock(*arguments: str, cwd: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -61,12 +61,12 @@ def test_sigterm_finishes_the_epoch_and_the_next_run_goes_on(tmp_path: Path) -> 
 def test_a_checkpoint_of_another_pipeline_is_refused_with_both_fingerprints(
     change: str, message: str, tmp_path: Path
 ) -> None:
-    job = '''
+    job = """
 import penstock as ps
 rows = ps.datagen("trades", rows=100).event_time("ts", "5s")
 sums = rows.window(ps.tumbling("10s")).aggregate(n="count(*)")
 pipeline = ps.Pipeline("job", sums.to(ps.files("out")))
-'''
+"""
     (tmp_path / "job.py").write_text(job)
     first = penstock("run", "job.py", "--checkpoint", "c", "--until", "ended", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
@@ -94,7 +94,9 @@ def test_vwap_example_counts_every_trade(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (used,) = duckdb.sql(f"SELECT sum(trades) FROM read_parquet('{tmp_path}/m/vwap/*.parquet')").fetchall()[0]
     late = list((tmp_path / "m/late").glob("*.parquet"))
-    aside = duckdb.sql(f"SELECT count(*) FROM read_parquet('{tmp_path}/m/late/*.parquet')").fetchall()[0][0] if late else 0
+    aside = (
+        duckdb.sql(f"SELECT count(*) FROM read_parquet('{tmp_path}/m/late/*.parquet')").fetchall()[0][0] if late else 0
+    )
     assert f"{used + aside:,}" in done.stdout
 
 

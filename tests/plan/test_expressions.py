@@ -220,9 +220,7 @@ def test_what_depends_on_the_order_of_arrival_is_refused(sql: str, instead: str)
     assert instead in str(caught.value.hint)
 
 
-@pytest.mark.parametrize(
-    "sql", ["count(distinct price)", "sum(DISTINCT price)", "collect_list(distinct price)"]
-)
+@pytest.mark.parametrize("sql", ["count(distinct price)", "sum(DISTINCT price)", "collect_list(distinct price)"])
 def test_distinct_aggregates_are_refused_with_what_spark_can_stream(sql: str) -> None:
     with pytest.raises(AggregateNotAllowed, match="cannot be streamed") as caught:
         aggregate(sql, TRADES, keys=(), node="aggregate")
@@ -293,9 +291,7 @@ def test_aggregate_calls_are_found_outermost_first_in_a_tree_to_translate() -> N
     assert [type(call) for call in aggregate_calls(tree)] == [exp.Sum, exp.Count]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in sorted(functions.names()) if not functions.is_window(name)]
-)
+@pytest.mark.parametrize("name", [name for name in sorted(functions.names()) if not functions.is_window(name)])
 def test_trees_to_translate_agree_with_the_registry_on_what_aggregates(name: str) -> None:
     count = next(n for n in range(9) if functions.accepts(name, n) and (n or not functions.accepts(name, 1)))
     sql = f"{name}({', '.join(['price'] * count)})"

@@ -105,9 +105,7 @@ def test_a_slim_java_gets_a_wrapper_that_drops_the_module_it_lacks(tmp_path: Pat
     found = find_java(env(home))
     assert found.home == tmp_path / "cache" / "penstock" / "java-25.0.2"
     command = [str(found.program), "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main"]
-    assert (
-        subprocess.run(command, capture_output=True, text=True, check=True).stdout == "<-cp>\n<a b>\n<Main>\n"
-    )
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "<-cp>\n<a b>\n<Main>\n"
     assert subprocess.run([str(found.program)], check=False).returncode == 0
 
 

@@ -96,7 +96,9 @@ def test_reduce_makes_one_row_of_two(settings: Settings) -> None:
 
     timed = rows().event_time("ts", "1s").key_by("k")
     out = run(
-        timed.window(ps.session("10s")).reduce(larger), [row("a", 1, 1), row("a", 5, 2), row("a", 3, 3)], settings
+        timed.window(ps.session("10s")).reduce(larger),
+        [row("a", 1, 1), row("a", 5, 2), row("a", 3, 3)],
+        settings,
     )
     (found,) = out["collect"]
     assert (found["k"], found["v"], found["window_start"], found["ts"]) == ("a", 5, at(1), at(2))
@@ -107,7 +109,7 @@ def test_reduce_makes_one_row_of_two(settings: Settings) -> None:
 
 def test_an_aggregator_that_raises_is_named(settings: Settings) -> None:
     stream = rows().event_time("ts", "1s").key_by("k").window(ps.tumbling("10s")).aggregate(m=Broken("v"))
-    with pytest.raises(FunctionFailed, match="Broken.finish raised RuntimeError"):
+    with pytest.raises(FunctionFailed, match=r"Broken\.finish raised RuntimeError"):
         run(stream, [row("a", 1, 1)], settings)
 
 
