@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from penstock.contracts import Source
+from penstock.errors import BadExpression
 from penstock.native.translate import program
 from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.lanes import Prefix, split_lanes
@@ -118,7 +121,11 @@ class _Compiler:
     def _frame(self, node: Node) -> DataFrame:
         """Lower a node once; what several branches share goes through one exchange, and so is computed once."""
         if node not in self.context.frames:
-            frame = self._lowered(node)
+            try:
+                frame = self._lowered(node)
+            except AnalysisException as error:
+                reason = str(error).splitlines()[0]
+                raise BadExpression(f"Spark refuses it: {reason}", node=self.graph.label(node)) from error
             if self._fans_out(node):
                 frame = self._shared(frame, node)
             self.context.frames[node] = frame
@@ -159,7 +166,7 @@ class _Compiler:
         after = [node for node in self.nodes if prefix.read in upstream(node) and node.sides and node.stateful]
         return any(node is not prefix.late for node in after)
 
-    def _scan(self, name: str, source: object, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
+    def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
         extra = self.context.extra_us(prefix.late) if prefix.late else 0
         native = program(prefix, self.graph.names, extra) if prefix.chain else None
         output = native.output if native else schema
@@ -167,7 +174,7 @@ class _Compiler:
             output = Schema((*output.fields, Field(WATERMARK, "bigint")))
         scan = Scan(
             name=name,
-            source=source,  # type: ignore[arg-type]
+            source=source,
             output=output,
             query_folder=str(self.checkpoint.query(self.name)),
             notes=str(self.checkpoint.source(name)),

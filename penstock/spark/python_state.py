@@ -161,6 +161,8 @@ def running(frame: DataFrame, node: Aggregate | Reduce, context: Context) -> Dat
         "update",
         GroupStateTimeout.NoTimeout,
     )
+    # The filter drops nothing: it turns Spark's rows into the kind that an Arrow function takes.
+    folded = folded.filter(column(OUT).isNotNull())
     return folded.select(_unpickled(struct_type(node.schema))(column(OUT)).alias(OUT)).select(f"{OUT}.*")
 
 

@@ -14,7 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from penstock.errors import SparkFailed
+from penstock.errors import PortTaken, SparkFailed
 from penstock.settings import Settings
 from penstock.spark.java import find_java
 
@@ -70,6 +70,8 @@ def query_settings(settings: Settings, *, branches: bool) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(settings.cores),
         "spark.sql.streaming.stateStore.providerClass": _PROVIDERS[settings.state],
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # Adaptive execution would run stages before the epoch writer is called, and change partitions on a replay.
+        "spark.sql.adaptive.enabled": "false",
         # Branches share one exchange, and so one scan, only while each reads the same columns of it.
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.ColumnPruning" if branches else ""
@@ -96,6 +98,9 @@ def _start(settings: Settings) -> SparkSession:
             signal.signal(signal.SIGINT, handler)
         return SparkSession(context)
     except Exception as error:
+        if "Address already in use" in str(error) or "BindException" in str(error):
+            message = "Spark cannot bind a port: it is in use"
+            raise PortTaken(message, hint="free it, or leave the port to Spark (spark.*.port = 0)") from error
         message = f"Spark did not start: {error}"
         raise SparkFailed(message, hint=f"its log is {log}; `penstock doctor` shows what was found") from error
 
