@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-OURS, OTHERS, UNEQUAL = "#0b7285", "#adb5bd", "#c92a2a"
+from benchmarks.results import OURS, display_name
+
+COLORS = {"ours": "#0b7285", "others": "#adb5bd", "unequal": "#c92a2a"}
 
 
 def draw(made: Mapping[str, Any], path: Path, figure: str = "rows_per_s", label: str = "rows per second") -> None:
@@ -16,7 +18,7 @@ def draw(made: Mapping[str, Any], path: Path, figure: str = "rows_per_s", label:
 
     rows = list(reversed(made["results"]))
     several = len({row["case"] for row in rows}) > 1
-    names = [f"{row['case']}: {row['system']}" if several else row["system"] for row in rows]
+    names = [f"{row['case']}: {row['system']}" if several else display_name(row["system"]) for row in rows]
     values = [row[figure] for row in rows]
     picture = Figure(figsize=(9, 1.4 + 0.45 * len(rows)), layout="constrained")
     FigureCanvasAgg(picture)
@@ -35,5 +37,5 @@ def draw(made: Mapping[str, Any], path: Path, figure: str = "rows_per_s", label:
 
 def _color(row: Mapping[str, Any]) -> str:
     if not row["equal"]:
-        return UNEQUAL
-    return OURS if row["system"] == "penstock" else OTHERS
+        return COLORS["unequal"]
+    return COLORS["ours" if row["system"] == OURS else "others"]

@@ -104,6 +104,11 @@ def bars(found: Mapping[str, float]) -> list[Bar]:
     return made
 
 
+def display_name(system: str) -> str:
+    """Return a system's name for people, who should not take a batch system for a peer."""
+    return f"{system} (batch)" if system in BATCH else system
+
+
 def save(made: Mapping[str, Any], path: Path) -> None:
     """Write the document."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,20 +131,16 @@ def show(made: Mapping[str, Any], note: str, *, with_bars: bool = True) -> None:
 
 def _table(results: list[dict[str, Any]]) -> Table:
     extra = [name for name in results[0] if name not in Result.__annotations__] if results else []
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for name in ("system", "case"):
         table.add_column(name, no_wrap=True)
     for name in ("rows/s", "seconds", *extra, "peak MB"):
-        table.add_column(name, justify="right")
-    table.add_column("equal")
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("equal", no_wrap=True)
     for row in results:
-        figures = [
-            f"{row['rows_per_s']:,.0f}",
-            f"{row['seconds']:.2f}",
-            *(_figure(row[name]) for name in extra),
-        ]
+        figures = [f"{row['rows_per_s']:,.0f}", f"{row['seconds']:.2f}", *(_figure(row[name]) for name in extra)]
         equal = "[green]yes[/]" if row["equal"] else "[red]NO[/]"
-        table.add_row(row["system"], row["case"], *figures, f"{row['peak_mb']:,.0f}", equal)
+        table.add_row(display_name(row["system"]), row["case"], *figures, f"{row['peak_mb']:,.0f}", equal)
     return table
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.settings import Settings
+from penstock.testing import quick_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def settings() -> Settings:
     """Settings that every test shares, so that one session serves them all."""
-    return Settings(parallelism=2)
+    return replace(quick_settings(), parallelism=2)
 
 
 @pytest.fixture(scope="session")

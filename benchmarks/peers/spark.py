@@ -54,6 +54,12 @@ def tuned(cores: int) -> dict[str, str]:
         **TUNED,
         "spark.driver.memory": f"{min(max(memory // 4, 1024), 8192)}m",
         "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.optimizer.excludedRules": "",
     }
 
 

@@ -125,7 +125,8 @@ class _Compiler:
                 frame = self._lowered(node)
             except AnalysisException as error:
                 reason = str(error).splitlines()[0]
-                raise BadExpression(f"Spark refuses it: {reason}", node=self.graph.label(node)) from error
+                message = f"Spark refuses it: {reason}"
+                raise BadExpression(message, node=self.graph.label(node)) from error
             if self._fans_out(node):
                 frame = self._shared(frame, node)
             self.context.frames[node] = frame

@@ -170,15 +170,13 @@ def test_percentile_is_a_measured_value() -> None:
 
 
 def test_hand_written_spark_has_the_settings_of_penstock() -> None:
-    from benchmarks.peers.spark import TUNED, tuned
+    from benchmarks.peers.spark import tuned
     from penstock.settings import Settings
     from penstock.spark.session import _DEFAULTS, _heap, query_settings
 
-    only_here = {"spark.sql.streaming.numRecentProgressUpdates"}
-    assert {key: value for key, value in TUNED.items() if key not in only_here} == _DEFAULTS
-    ours = query_settings(Settings(parallelism=3), branches=False)
-    assert tuned(3)["spark.sql.shuffle.partitions"] == ours["spark.sql.shuffle.partitions"]
-    assert tuned(3)["spark.driver.memory"] == _heap()
+    ours = {**_DEFAULTS, **query_settings(Settings(parallelism=3), branches=False), "spark.driver.memory": _heap()}
+    only_for_the_bench = {"spark.sql.streaming.numRecentProgressUpdates"}
+    assert {key: value for key, value in tuned(3).items() if key not in only_for_the_bench} == ours
 
 
 def test_peers_are_pinned_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
