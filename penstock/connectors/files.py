@@ -25,6 +25,7 @@ from penstock.errors import BadValue, CheckpointDamaged, MissingInput, PenstockE
 from penstock.schema import Schema
 
 SAMPLE = 64 << 10
+NEXT_FILES = 64
 
 
 class FileSource(Source):
@@ -98,6 +99,13 @@ class FileSource(Source):
                 break
         log.append(fresh)
         return {"0": at}
+
+    def behind(self, offsets: Offsets) -> int:
+        """Return about how many rows are there after these offsets; of many new files, only the next ones count."""
+        at = int(offsets.get("0", 0))
+        log = self._refreshed(at)
+        new = itertools.islice(self._discovered(log, []), NEXT_FILES)
+        return round(sum(reach(part, math.inf)[1] for part in itertools.chain(log.between(at, log.end), new)))
 
     def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[tuple[Range, ...]]:
         """Cut a range into about as many even pieces as there are tasks; small files share one."""

@@ -85,6 +85,10 @@ class ItemSource(Source):
         first, last = int(start.get("0", 0)), int(end["0"])
         return [("0", lo, hi) for lo, hi in even_cuts(first, last, parallelism, least=1000)]
 
+    def behind(self, offsets: Offsets) -> int:
+        """Return how many rows are there after these offsets."""
+        return int(self.latest(offsets, None)["0"]) - int(offsets.get("0", 0))
+
     def ended(self, offsets: Offsets) -> bool:
         """Say whether all rows were read, released or not."""
         return bool(int(offsets.get("0", 0)) >= self._batch.num_rows)

@@ -34,7 +34,9 @@ def run_demo(events: int = 2_000_000, symbols: int = 10_000, data: Path | None =
     """Run the demo and return its exit code: 1 if a single row differs."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-")) if data is None else data.absolute() / _stamp()
     console = Console()
-    console.print(f"[bold]penstock demo[/]: VWAP of {events:,} trades of {symbols:,} symbols, in {folder}")
+    console.print(
+        f"[bold]penstock demo[/]: VWAP of {events:,} trades of {symbols:,} symbols, in {folder}", soft_wrap=True
+    )
     seconds = write_trades(folder / "trades", events, symbols)
     console.print(f"  made {events:,} trades in {seconds:.1f} s; starting Spark ...")
     began = time.monotonic()
@@ -56,7 +58,8 @@ def _summarise(console: Console, verdict: Verdict, report: ps.Report, folder: Pa
     counts = report.counts["aggregate"]
     console.print(
         f"  {counts.rows_in:,} trades came in = {counts.used:,} used + {counts.late:,} late;"
-        f" {verdict.rows:,} results, recomputed by DuckDB from the raw input"
+        f" {verdict.rows:,} results, recomputed by DuckDB from the raw input",
+        soft_wrap=True,
     )
     if verdict.equal:
         console.print(f"[bold green]all {verdict.rows:,} rows are equal[/]")
@@ -64,4 +67,4 @@ def _summarise(console: Console, verdict: Verdict, report: ps.Report, folder: Pa
         console.print(f"[bold red]{verdict.differ:,} of {verdict.rows:,} rows differ[/], for example:")
         for example in verdict.examples:
             console.print(f"    {example}")
-    console.print(f"  results in {folder / 'vwap'}, late trades in {folder / 'late'}")
+    console.print(f"  results in {folder / 'vwap'}, late trades in {folder / 'late'}", soft_wrap=True)

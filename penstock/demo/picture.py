@@ -7,21 +7,21 @@ from typing import Any
 
 import duckdb
 from rich.console import Console
-from rich.text import Text
+from rich.table import Table
 
 SYMBOLS = 3
+MINUTES = 6
+BAR = 30
 
 
 def draw(folder: Path, console: Console) -> None:
-    """Draw what can be drawn; the libraries for it are optional."""
+    """Draw the chart in the terminal, and as a PNG where the library for it is installed."""
     series = _series(folder)
+    console.print(_chart(series))
     try:
-        _terminal(series, console)
-        path = _png(series, folder / "vwap.png")
+        console.print(f"  picture: {_png(series, folder / 'vwap.png')}", soft_wrap=True)
     except ImportError as error:
         console.print(f"  no picture: {error.name} is not installed; pip install 'penstock\\[charts]'")
-        return
-    console.print(f"  picture: {path}")
 
 
 def _series(folder: Path) -> dict[str, list[tuple[Any, float, int]]]:
@@ -40,21 +40,18 @@ def _series(folder: Path) -> dict[str, list[tuple[Any, float, int]]]:
     }
 
 
-def _terminal(series: dict[str, list[tuple[Any, float, int]]], console: Console) -> None:
-    import plotext as plt
-
-    plt.clear_figure()
-    plt.plot_size(min(console.width, 90), 16)
-    plt.theme("clear")
+def _chart(series: dict[str, list[tuple[Any, float, int]]]) -> Table:
+    """Return a bar per minute: its length is the volume, its figure the VWAP."""
+    chart = Table(box=None, padding=(0, 1), title="VWAP and volume by minute", title_justify="left")
+    for name, justify in (("symbol", "left"), ("minute", "left"), ("VWAP", "right"), ("volume", "right"), ("", "left")):
+        chart.add_column(name, justify=justify)  # type: ignore[arg-type]
+    most = max((volume for points in series.values() for _, _, volume in points), default=1)
     for symbol, points in series.items():
-        minutes = [time.timestamp() / 60 for time, _, _ in points]
-        first = min(minutes)
-        plt.plot([minute - first for minute in minutes], [price for _, price, _ in points], label=symbol)
-    plt.title("VWAP by minute")
-    console.print(Text.from_ansi(plt.build()))
-    for symbol, points in series.items():
-        volume = sum(volume for _, _, volume in points)
-        console.print(f"  {symbol}  volume {volume:>12,}  last VWAP {points[-1][1]:>9.3f}")
+        for number, (time, price, volume) in enumerate(points[-MINUTES:]):
+            bar = "█" * max(round(BAR * volume / most), 1)
+            name = symbol if number == 0 else ""
+            chart.add_row(name, f"{time:%H:%M}", f"{price:.3f}", f"{volume:,}", f"[cyan]{bar}[/]")
+    return chart
 
 
 def _png(series: dict[str, list[tuple[Any, float, int]]], path: Path) -> Path:

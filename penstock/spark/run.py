@@ -43,6 +43,7 @@ class Run:
         self.checkpoint = Checkpoint(checkpoint, name, graph)
         self.ended = self._closed = False
         self.error: PenstockError | None = None
+        self._figures: tuple[int, int, int | None] = (-2, 0, None)
         self._stopping = threading.Event()
         self._done = threading.Event()
         self.queries: list[StreamingQuery] = []
@@ -94,7 +95,9 @@ class Run:
             whole.rows_out += other.rows_out
             whole.rows_out_per_s += other.rows_out_per_s
         whole.watermark = self._watermark()
-        whole.state_rows, whole.lag_rows = self._state_rows(), self._lag()
+        if whole.epoch != self._figures[0]:
+            self._figures = (whole.epoch, self._state_rows(), self._lag())
+        _, whole.state_rows, whole.lag_rows = self._figures
         return whole
 
     def report(self) -> Report:
