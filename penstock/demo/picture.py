@@ -71,8 +71,9 @@ def _png(series: dict[str, list[tuple[Any, float, int]]], path: Path) -> Path:
         below.bar(spots, [volume for _, _, volume in points], width=width / 1440, label=symbol)
     above.set_ylabel("VWAP")
     above.set_title("VWAP and volume by minute, computed as a stream on Spark")
-    above.legend(loc="upper right")
+    above.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     below.set_ylabel("volume")
+    below.set_xticks(sorted({time for points in series.values() for time, _, _ in points}))
     below.xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))  # type: ignore[no-untyped-call]
     figure.savefig(path, dpi=120)
     plt.close(figure)

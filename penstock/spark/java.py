@@ -120,7 +120,7 @@ def _version(home: Path) -> str:
 def _wrapped(java: Java) -> Java:
     if _has_vector(java.home):
         return java
-    return Java(_write_wrapper(java, _cache()), java.version, java.origin)
+    return Java(_write_wrapper(java, cache_folder()), java.version, java.origin)
 
 
 def _has_vector(home: Path) -> bool:
@@ -130,7 +130,8 @@ def _has_vector(home: Path) -> bool:
     return modules is None or _VECTOR in modules[1].split()
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """Return the folder of this user where things are kept that can be made again."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "penstock"
 

@@ -25,7 +25,7 @@ from penstock.spark.notes import last_offsets, watermark_us
 from penstock.spark.session import query_settings, session
 from penstock.spark.ship import ship_code
 from penstock.spark.types import schema_of
-from penstock.spark.writer import EpochWriter
+from penstock.spark.writer import EpochWriter, StopRequested
 
 Until = Literal["stopped", "drained", "ended"]
 POLL_SECONDS = 0.05
@@ -64,7 +64,7 @@ class Run:
             self._halt()
             self._close()
             if isinstance(error, Exception):
-                raise self._translated(error, None) from error
+                raise self._translated(error) from error
             raise
         self._driver.start()
         return self
@@ -214,28 +214,27 @@ class Run:
         for query in self.queries:
             while query.isActive:
                 if query.status["isTriggerActive"]:
-                    self._stopping.wait(POLL_SECONDS) if not self._stopping.is_set() else _pause()
+                    self._done.wait(POLL_SECONDS)
                 else:
                     query.stop()
 
     def _note_failure(self, query: StreamingQuery) -> None:
         error = query.exception()
-        if error is not None and "StopRequested" not in str(error):
+        if error is not None:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        if self.error is None and "StopRequested" not in str(error):
-            writer = next((one for one in self.writers if isinstance(one.error, PenstockError)), None)
-            self.error = self._translated(error, writer)
+        if self.error is None and StopRequested.__name__ not in str(error):
+            self.error = self._translated(error)
 
-    def _translated(self, error: Exception, writer: EpochWriter | None) -> PenstockError:
-        if writer is not None and isinstance(writer.error, PenstockError):
-            return writer.error
-        for one in self.writers:
-            found = translate(error, self.graph, one.staging, one.number)
-            if found.node is not None or one is self.writers[-1]:
-                return found
-        return translate(error, self.graph, self.checkpoint.staging("final"), -1)
+    def _translated(self, error: Exception) -> PenstockError:
+        """Return what the user should meet: our own error if there is one, else Spark's in our words."""
+        own = [writer.error for writer in self.writers if isinstance(writer.error, PenstockError)]
+        if own:
+            return own[0]
+        found = [translate(error, self.graph, writer.staging, writer.number) for writer in self.writers]
+        named = [one for one in found if one.node is not None]
+        return (named or found or [translate(error, self.graph, self.checkpoint.staging("final"), -1)])[0]
 
     def _close(self) -> None:
         for read in self.graph.reads:
@@ -264,10 +263,6 @@ class Run:
         behind = [read.source.behind(self._offsets(read)) for read in self.graph.reads]
         known = [rows for rows in behind if rows is not None]
         return sum(known) if len(known) == len(behind) else None
-
-
-def _pause() -> None:
-    threading.Event().wait(POLL_SECONDS)
 
 
 def _observed(spark: SparkSession, query: StreamingQuery) -> dict[str, int]:

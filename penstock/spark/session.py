@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from penstock.errors import PortTaken, SparkFailed
 from penstock.settings import Settings
 from penstock.spark.java import find_java
+from penstock.spark.warm import start_options
 
 # docs/performance.md has the measurements behind each of these.
 _DEFAULTS = {
@@ -38,6 +39,7 @@ _PROVIDERS = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _lock = threading.Lock()
 _current: tuple[object, SparkSession] | None = None
 
@@ -64,6 +66,17 @@ def stop_session() -> None:
             _current = None
 
 
+def end_jvm() -> None:
+    """End the session and its JVM, and wait until that is gone."""
+    gateway = SparkContext._gateway
+    stop_session()
+    if gateway is not None and (process := getattr(gateway, "proc", None)) is not None:
+        gateway.shutdown()
+        process.stdin.close()
+        process.wait(timeout=120)
+        SparkContext._gateway = SparkContext._jvm = None
+
+
 def query_settings(settings: Settings, *, branches: bool) -> dict[str, str]:
     """Return what is set for one query when it starts."""
     chosen = {
@@ -84,7 +97,7 @@ def _start(settings: Settings) -> SparkSession:
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    conf = _conf(settings)
+    conf = _conf(settings, start_options(java))
     log = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getpid()}.log"
     try:
         with log.open("ab") as stderr:
@@ -105,7 +118,7 @@ def _start(settings: Settings) -> SparkSession:
         raise SparkFailed(message, hint=f"its log is {log}; `penstock doctor` shows what was found") from error
 
 
-def _conf(settings: Settings) -> SparkConf:
+def _conf(settings: Settings, java_options: str) -> SparkConf:
     conf = SparkConf()
     master = settings.master
     conf.setMaster(master).setAppName("penstock")
@@ -114,8 +127,11 @@ def _conf(settings: Settings) -> SparkConf:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         values |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         values |= {"spark.driver.memory": _heap(), "spark.sql.warehouse.dir": tempfile.gettempdir()}
-    for key, value in (values | dict(settings.spark)).items():
-        conf.set(key, value)
+        # Options of the user's own come after ours, and so win.
+        own = settings.spark.get(_JAVA_OPTIONS, "")
+        values[_JAVA_OPTIONS] = own if "ArchiveClassesAtExit" in own else f"{java_options} {own}".strip()
+    for key, value in (dict(settings.spark) | values).items():
+        conf.set(key, settings.spark.get(key, value) if key != _JAVA_OPTIONS else value)
     return conf
 
 
