@@ -19,7 +19,7 @@ BUILT = f"""
 import penstock as ps
 
 def job(window: str = "60s", rows: int = 1, share: float = 0.5, fast: bool = False, top=3) -> ps.Pipeline:
-    return {PIPELINE.format(name='f"{window}/{rows}/{share}/{fast}/{top}"')}
+    return {PIPELINE.format(name='f"{window}_{rows}_{share}_{fast}_{top}"')}
 """
 
 
@@ -53,12 +53,12 @@ def test_a_single_pipeline_needs_no_name(write: Write) -> None:
 
 
 def test_a_function_that_returns_a_pipeline_is_an_entry(write: Write) -> None:
-    assert load_entry(str(write(BUILT))).name == "60s/1/0.5/False/3"
+    assert load_entry(str(write(BUILT))).name == "60s_1_0.5_False_3"
 
 
 def test_a_function_with_annotations_as_text_is_an_entry(write: Write) -> None:
     text = "from __future__ import annotations\n" + BUILT
-    assert load_entry(str(write(text)), ["rows=7"]).name == "60s/7/0.5/False/3"
+    assert load_entry(str(write(text)), ["rows=7"]).name == "60s_7_0.5_False_3"
 
 
 def test_annotations_that_only_a_type_checker_can_resolve_are_taken_by_name(write: Write) -> None:
@@ -74,7 +74,7 @@ def test_annotations_that_only_a_type_checker_can_resolve_are_taken_by_name(writ
 
 def test_set_values_become_what_the_annotations_say(write: Write) -> None:
     sets = ["window=30s", "rows=1_000", "share=2", "fast=yes", "top=5", "top=9"]
-    assert load_entry(str(write(BUILT)), sets).name == "30s/1000/2.0/True/9"
+    assert load_entry(str(write(BUILT)), sets).name == "30s_1000_2.0_True_9"
 
 
 def test_set_takes_literals_and_none(write: Write) -> None:
@@ -83,10 +83,10 @@ def test_set_takes_literals_and_none(write: Write) -> None:
     import penstock as ps
 
     def job(mode: Literal["a", "b"] = "a", limit: int | None = 1) -> ps.Pipeline:
-        return {PIPELINE.format(name='f"{mode}/{limit}"')}
+        return {PIPELINE.format(name='f"{mode}_{limit}"')}
     """
     path = write(text)
-    assert load_entry(str(path), ["mode=b", "limit=none"]).name == "b/None"
+    assert load_entry(str(path), ["mode=b", "limit=none"]).name == "b_None"
     assert load_entry(str(path), ["limit=5"]).name == "a/5"
     assert "choices: a, b" in refused(path, "mode=c")
 
@@ -187,9 +187,9 @@ def test_an_error_of_the_pipeline_stays_itself_and_says_the_line(write: Write) -
 
 
 def test_what_stands_beside_the_file_can_be_imported_here_and_by_workers(write: Write) -> None:
-    write("NAME = 'from beside'\n", "beside_the_entry.py")
-    path = write(f"import penstock as ps\nfrom beside_the_entry import NAME\njob = {PIPELINE.format(name='NAME')}\n")
-    assert load_entry(str(path)).name == "from beside"
+    write("NAME = 'from-beside'\n", "beside_the_entry.py")
+    path = write(f"import penstock as ps\nfrom-beside_the_entry import NAME\njob = {PIPELINE.format(name='NAME')}\n")
+    assert load_entry(str(path)).name == "from-beside"
     assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(path.parent.resolve())
 
 

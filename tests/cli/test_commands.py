@@ -18,7 +18,7 @@ JOB = """
 import penstock as ps
 
 def job(rows: int = 1) -> ps.Pipeline:
-    return ps.Pipeline(f"job-{rows}", ps.from_items([{"a": 1}], "a bigint").to(ps.collect()))
+    return ps.Pipeline(f"job-{rows}", ps.from_items([{"a": 1}], "a bigint").to(ps.console()))
 """
 
 
