@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--crash-runs", type=int, default=3, help="how often the crash suite kills a job")
+    parser.addoption("--crash-runs", type=int, default=1, help="how often the crash suite kills a job")
 
 
 @pytest.fixture(scope="session")

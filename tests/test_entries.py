@@ -87,7 +87,7 @@ def test_set_takes_literals_and_none(write: Write) -> None:
     """
     path = write(text)
     assert load_entry(str(path), ["mode=b", "limit=none"]).name == "b_None"
-    assert load_entry(str(path), ["limit=5"]).name == "a/5"
+    assert load_entry(str(path), ["limit=5"]).name == "a_5"
     assert "choices: a, b" in refused(path, "mode=c")
 
 
@@ -188,7 +188,7 @@ def test_an_error_of_the_pipeline_stays_itself_and_says_the_line(write: Write) -
 
 def test_what_stands_beside_the_file_can_be_imported_here_and_by_workers(write: Write) -> None:
     write("NAME = 'from-beside'\n", "beside_the_entry.py")
-    path = write(f"import penstock as ps\nfrom-beside_the_entry import NAME\njob = {PIPELINE.format(name='NAME')}\n")
+    path = write(f"import penstock as ps\nfrom beside_the_entry import NAME\njob = {PIPELINE.format(name='NAME')}\n")
     assert load_entry(str(path)).name == "from-beside"
     assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(path.parent.resolve())
 

@@ -11,7 +11,7 @@ from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.plan.nodes import Filter, Select, WithColumns
 from penstock.plan.stateful import Aggregate
-from penstock.spark.staging import Staging
+from penstock.spark.staging import PLANNING, Staging
 
 _TRY = {
     "DIVIDE_BY_ZERO": "use try_divide(a, b), or nullif(b, 0): they give null",
@@ -33,7 +33,7 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
     """Return an error as the user should meet it."""
     if isinstance(error, PenstockError):
         return error
-    left = staging.error(epoch)
+    left = staging.error(epoch) or staging.error(PLANNING)
     if left is not None:
         kind, message, node, hint, transient = left
         made: PenstockError = getattr(errors, kind)(message, node=node, hint=hint, transient=transient)

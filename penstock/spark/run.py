@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.contracts import REJECTED
@@ -22,6 +22,7 @@ from penstock.spark.clock import END_OF_TIME
 from penstock.spark.compile import Query, compile_pipeline
 from penstock.spark.faults import translate
 from penstock.spark.notes import last_offsets, watermark_us
+from penstock.spark.prepare import prepared
 from penstock.spark.session import query_settings, session
 from penstock.spark.ship import ship_code
 from penstock.spark.types import schema_of
@@ -29,6 +30,7 @@ from penstock.spark.writer import EpochWriter, StopRequested
 
 Until = Literal["stopped", "drained", "ended"]
 POLL_SECONDS = 0.05
+_METRIC = re.compile(r"([\w:.-]+) -> \[(\d+)\]")
 
 
 class Run:
@@ -155,13 +157,16 @@ class Run:
 
         def observed() -> dict[str, int]:
             ready.wait()
-            return _observed(spark, started[0])
+            # As text: every step into the map would be a call to the JVM, in every epoch.
+            text = started[0]._jsq.streamingQuery().lastExecution().observedMetrics().toString()
+            return {name: int(rows) for name, rows in _METRIC.findall(text)}
 
         writer = EpochWriter(query, self.checkpoint, observed)
         self.writers.append(writer)
         for key, value in query_settings(self.settings, branches=query.branches).items():
             spark.conf.set(key, value)
-        stream = query.frame.writeStream.outputMode(query.mode).foreachBatch(writer)
+        frame = prepared(query, self.checkpoint.identity.lineage)
+        stream = frame.writeStream.outputMode(query.mode).foreachBatch(writer)
         stream = stream.option("checkpointLocation", str(self.checkpoint.query(query.name)))
         started.append(stream.queryName(f"{self.name}/{query.name}").start())
         self.queries.append(started[0])
@@ -187,8 +192,13 @@ class Run:
             self._done.set()
 
     def _drained(self) -> bool:
-        """Read all that is there; at the end of all sources, close what is open."""
-        self.process_available()
+        """Read all that is there; at the end of all sources, close what is open.
+
+        One source's last rows need not be through before the end of time is declared: it offers them first. Of
+        several, one could lag behind the other's end, so all are read to the end before.
+        """
+        if self.until == "drained" or len(self.graph.reads) > 1:
+            self.process_available()
         if self.until == "drained" or self._stopping.is_set():
             return True
         if not all(read.source.ended(self._offsets(read)) for read in self.graph.reads):
@@ -263,10 +273,3 @@ class Run:
         behind = [read.source.behind(self._offsets(read)) for read in self.graph.reads]
         known = [rows for rows in behind if rows is not None]
         return sum(known) if len(known) == len(behind) else None
-
-
-def _observed(spark: SparkSession, query: StreamingQuery) -> dict[str, int]:
-    """Return what Spark counted in the epoch that just ran."""
-    metrics = query._jsq.streamingQuery().lastExecution().observedMetrics()
-    converters = spark._jvm.scala.jdk.javaapi.CollectionConverters  # type: ignore[union-attr]
-    return {name: row.getLong(0) for name, row in dict(converters.asJava(metrics)).items()}

@@ -7,6 +7,7 @@ it can ship the watermark by which this epoch's rows are late: that of the epoch
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from penstock.spark.clock import read_ticks
 from penstock.spark.hidden import EVENT_TIME, TICK, WATERMARK
 from penstock.spark.notes import newest_epoch, note_offsets, watermark_us
 from penstock.spark.pacer import Pacer
-from penstock.spark.staging import Staging, rejected_table
+from penstock.spark.staging import PLANNING, Staging, rejected_table
 
 TICKS = "@ticks"
 
@@ -91,6 +92,10 @@ class ScanReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next epoch reads."""
+        with self._named():
+            return self._latest(start)
+
+    def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
         begin, _ = _parted(start)
         source = self.scan.source
         end = dict(source.latest(begin, self.pacer.rows()))
@@ -103,6 +108,10 @@ class ScanReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         """Cut the epoch into tasks."""
+        with self._named():
+            return self._pieces(start, end)
+
+    def _pieces(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         (begin, first), (upto, last) = _parted(start), _parted(end)
         splits = self.scan.source.splits(begin, upto, self.scan.parallelism)
         folder = Path(self.scan.query_folder)
@@ -130,6 +139,16 @@ class ScanReader(DataSourceStreamReader):
             failed = SourceFailed(message, node=f"read '{self.scan.name}'", transient=True)
             self.scan.staging.put_error(task.epoch, failed)
             raise failed from error
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Leave an error of the planning where the driver finds it: this is another process."""
+        try:
+            yield
+        except PenstockError as error:
+            error.node = error.node or f"read '{self.scan.name}'"
+            self.scan.staging.put_error(PLANNING, error)
+            raise
 
     def commit(self, end: dict[str, Any]) -> None:
         """Every sink has the epoch."""

@@ -22,6 +22,8 @@ from penstock.contracts import REJECTED, Rejected
 from penstock.errors import PenstockError
 
 Kind = Literal["late", "rejected"]
+# Not an epoch: where the planning of epochs leaves its errors.
+PLANNING = -1
 
 
 @dataclass(frozen=True)

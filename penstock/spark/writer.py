@@ -9,8 +9,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -24,13 +23,10 @@ from penstock.report import Progress
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.compile import Query
 from penstock.spark.late import handled
+from penstock.spark.prepare import epoch_of
 from penstock.spark.records import Records, Totals
-from penstock.spark.scan import current_partition
-from penstock.spark.staging import Staging
+from penstock.spark.staging import PLANNING, Staging
 from penstock.spark.tally import Counted, tally
-
-_TOKENS = "output int, rows bigint, token binary"
-_TOKENS_ARROW = pa.schema([("output", pa.int32()), ("rows", pa.int64()), ("token", pa.binary())])
 
 
 class StopRequested(Exception):
@@ -44,6 +40,7 @@ class EpochWriter:
         self.query = query
         self.graph = query.context.graph
         self.staging: Staging = query.context.staging
+        self.staging.clear(PLANNING)
         self.lineage = checkpoint.identity.lineage
         self.records = Records(checkpoint.folder / "epochs" / query.name)
         self.observed = observed
@@ -69,28 +66,26 @@ class EpochWriter:
         self.staging.clear(number)
         epochs = [self._of(self.graph.name(write), number) for write in self.query.outputs]
         skip = [write.sink.committed(epoch) for write, epoch in zip(self.query.outputs, epochs, strict=True)]
-        rows, tokens = self._prepare(frame, epochs, skip)
+        rows, tokens = self._prepared(frame)
         self.on_epoch(number, "prepared")
         for write, epoch, done, mine in zip(self.query.outputs, epochs, skip, tokens, strict=True):
-            if not done:
+            if done:
+                write.sink.abort(epoch, mine)
+            else:
                 _commit(write.sink, epoch, mine)
         rows |= self._aside(number)
         self.on_epoch(number, "committed")
         self._record(number, rows, time.monotonic() - begun)
         self.staging.clear(number)
 
-    def _prepare(
-        self, frame: DataFrame, epochs: list[Epoch], skip: list[bool]
-    ) -> tuple[dict[str, int], list[list[Any]]]:
-        sinks = [None if done else write.sink for write, done in zip(self.query.outputs, skip, strict=True)]
-        found = frame.mapInArrow(_preparer(sinks, epochs, self.staging), _TOKENS).collect()
+    def _prepared(self, frame: DataFrame) -> tuple[dict[str, int], list[list[Any]]]:
+        """Run the epoch's tasks, and return the rows and tokens of each output."""
         names = [self.graph.name(write) for write in self.query.outputs]
         rows = dict.fromkeys(names, 0)
         tokens: list[list[Any]] = [[] for _ in names]
-        for output, count, token in found:
+        for output, count, token in frame.collect():
             rows[names[output]] += count
-            if token is not None:
-                tokens[output].append(pickle.loads(token))
+            tokens[output].append(pickle.loads(token))
         return rows, tokens
 
     def _aside(self, number: int) -> dict[str, int]:
@@ -123,8 +118,7 @@ class EpochWriter:
         return int(table.num_rows)
 
     def _of(self, sink: str, number: int) -> Epoch:
-        """Name an epoch of a sink; two queries of one pipeline number theirs apart."""
-        return Epoch(self.lineage, sink if self.query.name == "final" else f"{sink}.{self.query.name}", number)
+        return epoch_of(self.lineage, self.query.name, sink, number)
 
     def _record(self, number: int, rows: dict[str, int], seconds: float) -> None:
         nodes = [node for node in self.graph.nodes if self.graph.name(node) in self.query.owned]
@@ -151,46 +145,6 @@ class EpochWriter:
         )
 
 
-def _preparer(
-    sinks: list[Sink | None], epochs: list[Epoch], staging: Staging
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task does with its rows: all of them belong to one output, for a union keeps partitions apart."""
-
-    def prepare(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        filled = (batch for batch in batches if batch.num_rows)
-        first = next(filled, None)
-        if first is None:
-            return
-        output = 0 if len(sinks) == 1 else first.column("tag")[0].as_py()
-        counter = _Counter(_untagged(chain([first], filled), output, len(sinks) > 1))
-        sink = sinks[output]
-        token = None if sink is None else _token(sink, epochs[output], counter, staging)
-        counter.drain()
-        made = [{"output": output, "rows": counter.rows, "token": token}]
-        yield pa.RecordBatch.from_pylist(made, schema=_TOKENS_ARROW)
-
-    return prepare
-
-
-def _untagged(batches: Iterator[pa.RecordBatch], output: int, tagged: bool) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield pa.RecordBatch.from_struct_array(batch.column(f"o{output}")) if tagged else batch
-
-
-def _token(sink: Sink, epoch: Epoch, batches: Iterator[pa.RecordBatch], staging: Staging) -> bytes:
-    try:
-        return pickle.dumps(sink.prepare(epoch, current_partition(), batches))
-    except PenstockError as error:
-        error.node = error.node or f"write '{epoch.sink}'"
-        staging.put_error(epoch.number, error)
-        raise
-    except Exception as error:
-        message = f"{type(sink).__name__} could not take the rows: {type(error).__name__}: {error}"
-        failed = SinkFailed(message, node=f"write '{epoch.sink}'", transient=True)
-        staging.put_error(epoch.number, failed)
-        raise failed from error
-
-
 def _commit(sink: Sink, epoch: Epoch, tokens: list[Any]) -> None:
     try:
         sink.commit(epoch, tokens)
@@ -200,23 +154,3 @@ def _commit(sink: Sink, epoch: Epoch, tokens: list[Any]) -> None:
     except Exception as error:
         message = f"{type(sink).__name__} could not commit: {type(error).__name__}: {error}"
         raise SinkFailed(message, node=f"write '{epoch.sink}'", transient=True) from error
-
-
-class _Counter:
-    """Counts rows on their way to a sink, and those that the sink leaves unread."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return self
-
-    def __next__(self) -> pa.RecordBatch:
-        batch = next(self._batches)
-        self.rows += batch.num_rows
-        return batch
-
-    def drain(self) -> None:
-        for _ in self:
-            pass

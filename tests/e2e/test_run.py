@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import duckdb
-import pytest
+
+from penstock.connectors.datagen import DataGen
 
 ROOT = Path(__file__).parents[2]
+# These jobs are short: a JVM that compiles little starts sooner.
+QUICK = os.environ | {"PENSTOCK_SPARK": "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"}
 ENDLESS = """
 import penstock as ps
 rows = ps.datagen("n bigint, ts timestamp", rate=2000)
@@ -22,15 +25,16 @@ pipeline = ps.Pipeline("endless", rows.to(ps.files("out")))
 
 def penstock(*arguments: str, cwd: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "penstock.cli", *arguments]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, env=env, timeout=300)
+    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, env=QUICK, timeout=300)
 
 
 def test_sigterm_finishes_the_epoch_and_the_next_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(ENDLESS)
     command = [sys.executable, "-m", "penstock.cli", "run", "job.py", "--checkpoint", "c"]
     for _ in range(2):
-        job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        job = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=QUICK
+        )
         assert job.stdout is not None
         assert job.stderr is not None
         lines = [next(job.stdout) for _ in range(2)]
@@ -43,24 +47,12 @@ def test_sigterm_finishes_the_epoch_and_the_next_run_goes_on(tmp_path: Path) -> 
         out, err = job.communicate(timeout=120)
         assert job.returncode == 0, err
         assert "stopped; run again to go on" in out
-    count, different = duckdb.sql(
-        f"SELECT count(*), count(DISTINCT n) FROM read_parquet('{tmp_path}/out/*.parquet')"
-    ).fetchall()[0]
-    offsets = json.loads((tmp_path / "c/sources/datagen/offsets.json").read_text())
-    assert 0 < count <= offsets["0"]
-    assert different > 0
+    written = sorted(n for (n,) in duckdb.sql(f"SELECT n FROM read_parquet('{tmp_path}/out/*.parquet')").fetchall())
+    batches = DataGen("n bigint, ts timestamp").read("0", 0, len(written))
+    assert written == sorted(n for batch in batches for n in batch.column("n").to_pylist())
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ('"60s"', "fingerprint"),
-        ('"other"', "belongs to pipeline 'job'"),
-    ],
-)
-def test_a_checkpoint_of_another_pipeline_is_refused_with_both_fingerprints(
-    change: str, message: str, tmp_path: Path
-) -> None:
+def test_a_checkpoint_of_another_window_is_refused_with_both_fingerprints(tmp_path: Path) -> None:
     job = """
 import penstock as ps
 rows = ps.datagen("trades", rows=100).event_time("ts", "5s")
@@ -70,11 +62,10 @@ pipeline = ps.Pipeline("job", sums.to(ps.files("out")))
     (tmp_path / "job.py").write_text(job)
     first = penstock("run", "job.py", "--checkpoint", "c", "--until", "ended", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
-    old = '"10s"' if change == '"60s"' else '"job"'
-    (tmp_path / "job.py").write_text(job.replace(old, change))
+    (tmp_path / "job.py").write_text(job.replace("10s", "60s"))
     second = penstock("run", "job.py", "--checkpoint", "c", "--until", "ended", cwd=tmp_path)
     assert second.returncode == 2
-    assert message in second.stderr
+    assert re.search(r"fingerprint \w{12} there, \w{12} here", second.stderr)
     assert "Traceback" not in second.stderr
 
 
