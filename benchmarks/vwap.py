@@ -24,7 +24,7 @@ INSTALL = "not installed; run `make bench-peers`"
 
 
 def run(
-    events: int = 2_000_000,
+    events: int = 6_000_000,
     symbols: int = 10_000,
     format: str = "parquet",
     epochs: int = 12,

@@ -28,6 +28,7 @@ TUNED = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.pollingDelay": "20",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",

@@ -23,7 +23,7 @@ app = typer.Typer(help="Measure Penstock against others on this machine.", no_ar
 
 @app.command()
 def vwap(
-    events: Annotated[int, typer.Option(min=1, help="How many trades.")] = 2_000_000,
+    events: Annotated[int, typer.Option(min=1, help="How many trades.")] = 6_000_000,
     symbols: Annotated[int, typer.Option(min=1, help="How many symbols they are of.")] = 10_000,
     format: Annotated[Format, typer.Option(help="Format of the input.")] = "parquet",
     epochs: Annotated[int, typer.Option(min=1, help="In how many epochs the input is read.")] = 12,
