@@ -50,7 +50,7 @@ def test_late_row_goes_to_the_side_output_and_is_counted(lane: Settings) -> None
     pipeline = ps.Pipeline("p", stream.to(ps.collect()), late)
     rows = [row("a", 1, 1), row("b", -1, 40), EOF, row("a", 2, 2), row("a", -5, 3), row("a", 3, 41)]
     out = run_to_end(pipeline, {"rows": rows}, settings=lane)
-    # The row at 40 s is filtered after... before event time, so the watermark does not see it.
+    # The row at 40 s is filtered before event_time, so the watermark does not see it.
     assert out["late"] == []
     rows = [row("a", 1, 1), row("b", 1, 40), EOF, row("a", 2, 2), row("a", -5, 3), row("a", 3, 41)]
     out = run_to_end(pipeline, {"rows": rows}, settings=lane)
