@@ -1,0 +1,58 @@
+"""`penstock log`: run the event log."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from penstock.cli import log_users
+
+app = typer.Typer(help="Run the event log: a durable broker that every Kafka client can talk to.", no_args_is_help=True)
+
+app.add_typer(log_users.app, name="user")
+
+DATA = ".penstock/log"
+Folder = Annotated[Path, typer.Option("--data", help="Folder that holds the log.")]
+
+
+@app.command()
+def serve(
+    data: Folder = Path(DATA),
+    listen: Annotated[str, typer.Option(help="HOST:PORT to listen on; port 0 chooses a free one.")] = "127.0.0.1:9092",
+    sync: Annotated[
+        Literal["always", "interval", "none"],
+        typer.Option(
+            help="When records reach the disk: before they are acknowledged, every second, when the OS likes."
+        ),
+    ] = "always",
+    advertise: Annotated[str | None, typer.Option(help="HOST:PORT that clients are told to connect to.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="HOST:PORT that serves Prometheus metrics at /metrics.")] = None,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of topics that are created without a number.")] = 1,
+    auto_create: Annotated[bool, typer.Option(help="Create topics when they are first used.")] = True,
+    login: Annotated[bool, typer.Option("--login", help="Ask for user and password (PLAIN, SCRAM).")] = False,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate of the server, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    client_ca: Annotated[Path | None, typer.Option(help="Ask clients for a certificate of this CA, PEM.")] = None,
+    super_user: Annotated[list[str] | None, typer.Option(help="User:NAME who may do everything.")] = None,
+) -> None:
+    """Serve the log until SIGTERM or SIGINT; prints `listening on HOST:PORT` when it accepts."""
+    from penstock.log.serve import Options, serve_until_stopped
+
+    options = Options(
+        data=data,
+        listen=listen,
+        sync=sync,
+        advertise=advertise,
+        metrics=metrics,
+        partitions=partitions,
+        auto_create=auto_create,
+        login=login,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        client_ca=client_ca,
+        super_users=tuple(super_user or ()),
+    )
+    asyncio.run(serve_until_stopped(options, typer.echo))

@@ -1,0 +1,148 @@
+"""The broker: what all requests share. One loop, one data folder, no locks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from penstock.log.errors import ErrorCode, LogError
+from penstock.log.groups.coordinator import GroupCoordinator
+from penstock.log.memory import Memory
+from penstock.log.metrics import Metrics
+from penstock.log.security.limits import Limits
+from penstock.log.security.setup import Security, open_security
+from penstock.log.storage.partition import Appended, Partition
+from penstock.log.storage.segment import Segment
+from penstock.log.storage.snapshot import Snapshot, save
+from penstock.log.storage.store import Store
+from penstock.log.storage.syncer import Policy, Syncer
+from penstock.log.transactions.coordinator import TransactionCoordinator
+
+NODE_ID = 1
+Then = Callable[[OSError | None], None]
+
+
+class Timer(Protocol):
+    """Something that was planned."""
+
+    def cancel(self) -> None:
+        """It is not wanted any more."""
+
+
+def wall_clock() -> int:
+    """Return the time in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class Broker:
+    """Everything behind the connections: the store, the coordinators, who may do what, and the clock."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sync: Policy = "always",
+        security: Security | None = None,
+        limits: Limits | None = None,
+        clock: Callable[[], int] = wall_clock,
+    ) -> None:
+        self.sync = sync
+        self.clock = clock
+        self.limits = limits or Limits()
+        self.metrics = Metrics()
+        self.memory = Memory(max(self.limits.in_flight_bytes, self.limits.request_bytes))
+        self.store = Store(folder, self._rolled)
+        self.security = security or open_security(folder)
+        self.syncer = Syncer(self.metrics.fsync_seconds)
+        self.groups = GroupCoordinator(self)
+        self.transactions = TransactionCoordinator(self)
+        self.host, self.port = "127.0.0.1", 0
+        self.auto_create = True
+        self.default_partitions = 1
+
+    @property
+    def cluster_id(self) -> str:
+        """The name of the data, the same as long as the folder lives."""
+        return self.store.cluster_id
+
+    def described(self) -> dict[str, str]:
+        """Return the broker's settings under Kafka's names, for those who ask."""
+        return {
+            "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
+            "auto.create.topics.enable": str(self.auto_create).lower(),
+            "broker.id": str(NODE_ID),
+            "log.dirs": str(self.store.folder),
+            "num.partitions": str(self.default_partitions),
+            "penstock.sync": self.sync,
+            "socket.request.max.bytes": str(self.limits.request_bytes),
+        }
+
+    async def start(self) -> None:
+        """Take up what an earlier process left, unfinished transactions too."""
+        self.syncer.start(asyncio.get_running_loop())
+        await self.groups.start()
+        await self.transactions.start()
+
+    async def stop(self) -> None:
+        """Put everything on disk."""
+        await self.transactions.stop()
+        await self.groups.stop()
+        self.syncer.stop()
+        self.store.close()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call something after a while."""
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
+    def append(self, partition: Partition, data: bytearray | memoryview, *, internal: bool = False) -> Appended:
+        """Append to a partition; a disk that refuses is an answer to the client, not the end of the broker."""
+        if partition.failed:
+            raise LogError(ErrorCode.kafka_storage_error, f"the disk refused {partition.folder.name}; restart the log")
+        try:
+            return partition.append(data, self.clock(), internal=internal)
+        except OSError as error:
+            raise LogError(ErrorCode.kafka_storage_error, f"cannot write: {error.strerror}") from error
+
+    def settle(self, partition: Partition, then: Then) -> None:
+        """Call `then` when everything appended so far is as durable as the policy says, and show it to readers."""
+        if self.sync == "always":
+            self.syncer.sync(partition.active.handle, partial(self._settled, partition, partition.end, then))
+            return
+        if self.sync == "interval":
+            self.syncer.later(partition.active.handle)
+        partition.reach(partition.end)
+        then(None)
+
+    def _settled(self, partition: Partition, end: int, then: Then, error: OSError | None) -> None:
+        if error is None:
+            partition.reach(end)
+        else:
+            # After a failed fsync nobody knows what the disk has: take no more before it was read again.
+            partition.failed = True
+        then(error)
+
+    async def write(self, topic: str, index: int, batch: bytearray) -> int:
+        """Append one batch of the broker's own and wait until it is durable; return its offset."""
+        partition = self.store.partition(topic, index)
+        appended = self.append(partition, batch, internal=True)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.settle(partition, partial(_finish, done))
+        await done
+        return appended.base_offset
+
+    def _rolled(self, partition: Partition, closed: Segment, point: Snapshot) -> None:
+        # The snapshot vouches for what is on disk, so the closed segment has to be there first.
+        self.syncer.sync(closed.handle, lambda error: None if error else save(partition.folder, point))
+
+
+def _finish(done: asyncio.Future[None], error: OSError | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(LogError(ErrorCode.kafka_storage_error, f"cannot sync: {error.strerror}"))

@@ -1,0 +1,87 @@
+"""Bytes that arrive, cut into requests: four bytes of length, then so many bytes."""
+
+from __future__ import annotations
+
+from penstock.log.errors import ErrorCode, LogError
+
+_SCRATCH = bytearray(1 << 16)  # one for all connections: idle ones hold no memory
+_FIRST = 1 << 20  # what a request's length may claim before its bytes have come
+_SPARE: list[bytearray] = []
+_MOST_SPARE, _LARGEST_SPARE = 4, 1 << 21
+
+
+class Frames:
+    """Where the next bytes go, and which requests are whole."""
+
+    __slots__ = ("_body", "_filled", "_length", "_max_bytes", "_partial")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._partial = b""
+        self._body: bytearray | None = None
+        self._filled = 0
+        self._length = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that an unfinished request takes."""
+        return len(self._body) if self._body is not None else 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a request has begun to arrive."""
+        return bool(self._partial) or self._body is not None
+
+    def buffer(self) -> memoryview:
+        """Return where the next bytes go."""
+        if self._body is None:
+            _SCRATCH[: len(self._partial)] = self._partial
+            return memoryview(_SCRATCH)[len(self._partial) :]
+        if self._filled == len(self._body):
+            # Grow as bytes come, not as a length claims.
+            self._body.extend(bytes(min(self._length - self._filled, self._filled)))
+        return memoryview(self._body)[self._filled : self._length]
+
+    def received(self, count: int) -> list[memoryview]:
+        """Return the requests that are whole now; they are valid until the next call of `buffer`."""
+        if self._body is not None:
+            return self._more_body(count)
+        end = len(self._partial) + count
+        self._partial = b""
+        whole: list[memoryview] = []
+        view, at = memoryview(_SCRATCH), 0
+        while end - at >= 4:
+            length = self._checked(int.from_bytes(view[at : at + 4]))
+            if at + 4 + length > end:
+                self._begin_body(length, view[at + 4 : end])
+                return whole
+            whole.append(view[at + 4 : at + 4 + length])
+            at += 4 + length
+        self._partial = bytes(view[at:end])
+        return whole
+
+    def done(self, frame: memoryview) -> None:
+        """A request was handled; a large buffer serves the next one."""
+        owner = frame.obj
+        frame.release()
+        if isinstance(owner, bytearray) and _FIRST <= len(owner) <= _LARGEST_SPARE and len(_SPARE) < _MOST_SPARE:
+            _SPARE.append(owner)
+
+    def _checked(self, length: int) -> int:
+        if length > self._max_bytes:
+            raise LogError(ErrorCode.invalid_request, f"a request of {length} bytes; at most {self._max_bytes}")
+        return length
+
+    def _begin_body(self, length: int, start: memoryview) -> None:
+        body = _SPARE.pop() if _SPARE and length <= len(_SPARE[-1]) else bytearray(min(length, _FIRST))
+        if len(body) < len(start):
+            body.extend(bytes(len(start) - len(body)))
+        body[: len(start)] = start
+        self._body, self._filled, self._length = body, len(start), length
+
+    def _more_body(self, count: int) -> list[memoryview]:
+        self._filled += count
+        if self._filled < self._length or self._body is None:
+            return []
+        body, self._body = self._body, None
+        return [memoryview(body)[: self._length]]

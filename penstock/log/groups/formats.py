@@ -1,0 +1,140 @@
+"""Keys and values of `__consumer_offsets`, byte for byte as Apache Kafka writes them, so that its tools can read them.
+
+Written are key versions 1 (offset) and 2 (group), and value versions 3 (group, offset) and 1 (an offset that says when
+it expires); read is every version before those too.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from penstock.log.groups.events import MemberSnapshot, Snapshot
+
+_OFFSET, _GROUP = 1, 2
+
+
+class OffsetKey(NamedTuple):
+    """Whose progress on which partition."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    """Whose members."""
+
+    group: str
+
+
+class Committed(NamedTuple):
+    """How far a group has come on a partition. `position` is where the log has it: the younger one counts."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    timestamp: int = -1
+    expires: int = -1
+    position: int = -1
+
+
+def encode_key(key: OffsetKey | GroupKey) -> bytes:
+    """Return a key's bytes."""
+    if isinstance(key, GroupKey):
+        return struct.pack(">h", _GROUP) + _text(key.group)
+    return struct.pack(">h", _OFFSET) + _text(key.group) + _text(key.topic) + struct.pack(">i", key.partition)
+
+
+def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
+    """Return a key, or None for one of a later kind."""
+    reader = _Reader(data)
+    version = reader.take(">h")
+    if version == _GROUP:
+        return GroupKey(reader.text() or "")
+    return OffsetKey(reader.text() or "", reader.text() or "", reader.take(">i")) if version <= _OFFSET else None
+
+
+def encode_offset(value: Committed) -> bytes:
+    """Return an offset's bytes."""
+    if value.expires >= 0:
+        head = struct.pack(">hq", 1, value.offset)
+        return head + _text(value.metadata) + struct.pack(">qq", value.timestamp, value.expires)
+    head = struct.pack(">hqi", 3, value.offset, value.leader_epoch)
+    return head + _text(value.metadata) + struct.pack(">q", value.timestamp)
+
+
+def decode_offset(data: bytes, position: int) -> Committed:
+    """Return an offset that stands at a position of the log."""
+    reader = _Reader(data)
+    version, offset = reader.take(">h"), reader.take(">q")
+    epoch = reader.take(">i") if version >= 3 else -1
+    metadata, timestamp = reader.text() or "", reader.take(">q")
+    return Committed(offset, epoch, metadata, timestamp, reader.take(">q") if version == 1 else -1, position)
+
+
+def encode_group(value: Snapshot) -> bytes:
+    """Return a group's bytes."""
+    head = struct.pack(">h", 3) + _text(value.protocol_type) + struct.pack(">i", value.generation)
+    middle = _text(value.protocol) + _text(value.leader) + struct.pack(">qi", value.since, len(value.members))
+    return head + middle + b"".join(_encode_member(member) for member in value.members)
+
+
+def decode_group(data: bytes) -> Snapshot:
+    """Return a group."""
+    reader = _Reader(data)
+    version = reader.take(">h")
+    protocol_type, generation = reader.text() or "", reader.take(">i")
+    protocol, leader = reader.text(), reader.text()
+    since = reader.take(">q") if version >= 2 else -1
+    members = tuple(_decode_member(reader, version) for _ in range(reader.take(">i")))
+    return Snapshot(protocol_type, generation, protocol, leader, since, members)
+
+
+def _encode_member(member: MemberSnapshot) -> bytes:
+    texts = (member.id, member.instance_id, member.client_id, member.client_host)
+    timeouts = struct.pack(">ii", member.rebalance_timeout, member.session_timeout)
+    return b"".join(map(_text, texts)) + timeouts + _bytes(member.subscription) + _bytes(member.assignment)
+
+
+def _decode_member(reader: _Reader, version: int) -> MemberSnapshot:
+    id, instance = reader.text() or "", reader.text() if version >= 3 else None
+    client, host = reader.text() or "", reader.text() or ""
+    rebalance = reader.take(">i") if version >= 1 else -1
+    session = reader.take(">i")
+    rebalance = rebalance if rebalance >= 0 else session
+    return MemberSnapshot(id, instance, client, host, rebalance, session, reader.blob(), reader.blob())
+
+
+def _text(value: str | None) -> bytes:
+    if value is None:
+        return struct.pack(">h", -1)
+    data = value.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def _bytes(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
+
+
+class _Reader:
+    """Takes one field after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, form: str) -> int:
+        (value,) = struct.unpack_from(form, self._data, self._at)
+        self._at += struct.calcsize(form)
+        return int(value)
+
+    def text(self) -> str | None:
+        size = self.take(">h")
+        return None if size < 0 else self._next(size).decode()
+
+    def blob(self) -> bytes:
+        return self._next(max(self.take(">i"), 0))
+
+    def _next(self, size: int) -> bytes:
+        self._at += size
+        return self._data[self._at - size : self._at]

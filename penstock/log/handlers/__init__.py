@@ -1,0 +1,38 @@
+"""What each request does: one file per family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from penstock.log.calls import Call
+from penstock.log.handlers import (
+    cluster,
+    configs,
+    fetch,
+    groups,
+    metadata,
+    offsets,
+    positions,
+    produce,
+    security,
+    topics,
+    transactions,
+)
+from penstock.log.protocol.messages import Fields
+
+Handler = Callable[[Call, Any], Coroutine[Any, Any, Fields]]
+
+# Read from the bytes and answered without a task of their own.
+HOT: dict[str, Callable[[Call, memoryview, int], None]] = {"produce": produce.produce, "fetch": fetch.fetch}
+COROUTINES: dict[str, Handler] = {
+    **cluster.HANDLERS,
+    **configs.HANDLERS,
+    **groups.HANDLERS,
+    **metadata.HANDLERS,
+    **offsets.HANDLERS,
+    **positions.HANDLERS,
+    **security.HANDLERS,
+    **topics.HANDLERS,
+    **transactions.HANDLERS,
+}

@@ -1,0 +1,66 @@
+"""What the broker says of itself: versions, cluster, disks."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from penstock.log.broker import NODE_ID
+from penstock.log.calls import CLUSTER, Call
+from penstock.log.errors import ErrorCode
+from penstock.log.handlers.metadata import brokers_entry, cluster_operations
+from penstock.log.protocol.apis import APIS
+from penstock.log.protocol.messages import Fields
+
+_BROKERS = 1
+
+
+async def api_versions(_call: Call, _request: Any) -> Fields:
+    """Tell which requests are served."""
+    served = [{"api_key": api.key, "min_version": api.oldest, "max_version": api.newest} for api in APIS.values()]
+    return {"error_code": ErrorCode.none, "api_keys": served}
+
+
+async def describe_cluster(call: Call, request: Any) -> Fields:
+    """Describe the one broker."""
+    wants_operations = request.include_cluster_authorized_operations
+    return {
+        "endpoint_type": _BROKERS,
+        "cluster_id": call.broker.cluster_id,
+        "controller_id": NODE_ID,
+        "brokers": [brokers_entry(call.broker)],
+        "cluster_authorized_operations": cluster_operations(call) if wants_operations else -(2**31),
+    }
+
+
+async def describe_log_dirs(call: Call, request: Any) -> Fields:
+    """Tell how large partitions are."""
+    if not call.allowed("DESCRIBE", "CLUSTER", CLUSTER):
+        return {"error_code": ErrorCode.cluster_authorization_failed, "results": []}
+    store = call.broker.store
+    names = (
+        store.topics if request.topics is None else [one.topic for one in request.topics if one.topic in store.topics]
+    )
+    disk = shutil.disk_usage(store.folder)
+    topics = [{"name": name, "partitions": _sizes(call, name)} for name in names]
+    result = {"log_dir": str(store.folder), "topics": topics, "total_bytes": disk.total, "usable_bytes": disk.free}
+    return {"results": [result]}
+
+
+def _sizes(call: Call, name: str) -> list[Fields]:
+    store = call.broker.store
+    partitions = [store.partition(name, index) for index in range(store.topics[name].partitions)]
+    return [{"partition_index": one.index, "partition_size": one.size} for one in partitions]
+
+
+async def list_partition_reassignments(_call: Call, _request: Any) -> Fields:
+    """Nothing moves between brokers where there is one."""
+    return {"topics": []}
+
+
+HANDLERS = {
+    "api_versions": api_versions,
+    "describe_cluster": describe_cluster,
+    "describe_log_dirs": describe_log_dirs,
+    "list_partition_reassignments": list_partition_reassignments,
+}

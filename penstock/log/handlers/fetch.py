@@ -1,0 +1,125 @@
+"""Fetch: answer with what is there, or wait until there is enough or the time is up."""
+
+from __future__ import annotations
+
+import time
+from itertools import groupby
+
+from penstock.log.broker import Timer
+from penstock.log.calls import Call
+from penstock.log.errors import ErrorCode, LogError
+from penstock.log.protocol.fetch import FetchRequest, Served, Wanted, read_fetch, write_fetch
+from penstock.log.security.quotas import FETCH
+from penstock.log.storage.partition import Partition
+
+_MOST = 50 << 20  # bytes of one answer, whatever the client allows
+
+
+class _LongPoll:
+    """A request that is answered once: now, when records come, or when its time is up."""
+
+    __slots__ = ("_began", "_call", "_partitions", "_request", "_timer")
+
+    def __init__(self, call: Call, request: FetchRequest) -> None:
+        self._call = call
+        self._request = request
+        self._timer: Timer | None = None
+        self._partitions: list[Partition] = []
+        self._began = time.perf_counter()
+
+    def serve(self) -> None:
+        served, size, urgent = self._look()
+        if urgent or size >= self._request.min_bytes or self._request.max_wait_ms <= 0:
+            self._answer(served, size)
+        else:
+            self._wait()
+
+    def _look(self) -> tuple[list[Served], int, bool]:
+        left = min(self._request.max_bytes, _MOST)
+        served, size = [], 0
+        for wanted in self._request.wanted:
+            one = _serve(self._call, wanted, self._request, left, at_least_one=size == 0)
+            if one.records is not None:
+                size += one.records.size
+                left = max(left - one.records.size, 0)
+            served.append(one)
+        return served, size, any(one.code is not ErrorCode.none for one in served)
+
+    def _wait(self) -> None:
+        broker = self._call.broker
+        self._partitions = [broker.store.partition(one.topic, one.partition) for one in self._request.wanted]
+        for partition in self._partitions:
+            partition.waiters.add(self._wake)
+        self._timer = broker.call_later(self._request.max_wait_ms / 1000, self._time_up)
+        self._call.connection.abandoned = self._forget
+
+    def _wake(self) -> None:
+        served, size, urgent = self._look()
+        if urgent or size >= self._request.min_bytes:
+            self._forget()
+            self._answer(served, size)
+
+    def _time_up(self) -> None:
+        self._forget()
+        served, size, _ = self._look()
+        self._answer(served, size)
+
+    def _forget(self) -> None:
+        for partition in self._partitions:
+            partition.waiters.discard(self._wake)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._call.connection.abandoned = None
+
+    def _answer(self, served: list[Served], size: int) -> None:
+        call = self._call
+        throttle = call.broker.security.quotas.charge(FETCH, call.principal, call.client_id, size)
+        topics = [wanted.topic for wanted in self._request.wanted]
+        both = groupby(zip(topics, served, strict=True), key=lambda pair: pair[0])
+        grouped = [(topic, [one for _, one in pairs]) for topic, pairs in both]
+        for topic, ones in grouped:
+            call.broker.metrics.fetched(topic, sum(one.records.size for one in ones if one.records is not None))
+        if not self._partitions:
+            call.broker.metrics.fetch_seconds(time.perf_counter() - self._began)
+        call.reply(write_fetch(call.version, grouped, throttle))
+        call.connection.mute(throttle)
+
+
+def fetch(call: Call, frame: memoryview, at: int) -> None:
+    """Read from partitions."""
+    request = read_fetch(call.version, frame, at)
+    if request.session_id != 0 and request.session_epoch > 0:
+        # There are no sessions here, so this one is of another life: the client starts over with a full request.
+        call.reply(write_fetch(call.version, [], 0, ErrorCode.fetch_session_id_not_found))
+        return
+    _LongPoll(call, request).serve()
+
+
+def _serve(call: Call, wanted: Wanted, request: FetchRequest, left: int, *, at_least_one: bool) -> Served:
+    try:
+        return _read(_partition(call, wanted), wanted, request, left, at_least_one)
+    except LogError as error:
+        return Served(wanted.partition, error.code)
+
+
+def _partition(call: Call, wanted: Wanted) -> Partition:
+    if not call.allowed("READ", "TOPIC", wanted.topic):
+        raise LogError(ErrorCode.topic_authorization_failed)
+    partition = call.broker.store.partition(wanted.topic, wanted.partition)
+    if wanted.leader_epoch > partition.leader_epoch:
+        raise LogError(ErrorCode.unknown_leader_epoch)
+    if 0 <= wanted.leader_epoch < partition.leader_epoch:
+        raise LogError(ErrorCode.fenced_leader_epoch)
+    return partition
+
+
+def _read(partition: Partition, wanted: Wanted, request: FetchRequest, left: int, at_least_one: bool) -> Served:
+    limit = partition.stable if request.committed else partition.high
+    records = partition.read(wanted.offset, min(wanted.max_bytes, left), limit=limit, at_least_one=at_least_one)
+    aborted = None
+    if request.committed:
+        entries = partition.aborted_between(wanted.offset, limit) if records is not None else []
+        aborted = [(entry.producer_id, entry.first) for entry in entries]
+    return Served(
+        wanted.partition, ErrorCode.none, partition.high, partition.stable, partition.log_start, aborted, records
+    )

@@ -1,0 +1,172 @@
+"""How far groups have come: OffsetCommit, OffsetFetch, OffsetDelete."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.log.errors import ErrorCode, LogError
+from penstock.log.groups.events import Commit
+from penstock.log.groups.formats import Committed, OffsetKey
+from penstock.log.groups.group import State
+from penstock.log.groups.offsets import TopicPartition
+from penstock.log.groups.subscriptions import CONSUMER
+from penstock.log.protocol.messages import given
+
+if TYPE_CHECKING:
+    from penstock.log.calls import Call
+
+Fields = dict[str, Any]
+Codes = dict[TopicPartition, ErrorCode]
+Write = Callable[[dict[TopicPartition, Committed]], Awaitable[None]]
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+async def offset_commit(call: Call, request: Any) -> Fields:
+    """Commit offsets of a group."""
+    event = Commit(
+        generation=given(request, "generation_id_or_member_epoch", -1),
+        member_id=given(request, "member_id", ""),
+        instance_id=given(request, "group_instance_id", None) or None,
+    )
+    retention = given(request, "retention_time", -_MILLISECOND) // _MILLISECOND
+
+    async def write(offsets: dict[TopicPartition, Committed]) -> None:
+        await call.broker.groups.commit(request.group_id, offsets)
+
+    return await commit_offsets(call, request, event, write, retention)
+
+
+async def commit_offsets(call: Call, request: Any, event: Commit, write: Write, retention: int = -1) -> Fields:
+    """Hand those offsets of a request that may be committed to `write`, and answer for every partition."""
+    codes = {each: _uncommittable(call, *each, value) for each, value in _asked(request)}
+    accepted = {each: value for each, value in _asked(request) if not codes[each]}
+    error = _refusal(call, request.group_id, event)
+    if accepted and not error:
+        now = call.broker.clock()
+        expires = now + retention if retention >= 0 else -1
+        error = await _try(write, {each: _committed(value, now, expires) for each, value in accepted.items()})
+    return {"topics": _topic_codes(codes | dict.fromkeys(accepted, error))}
+
+
+def _asked(request: Any) -> Iterable[tuple[TopicPartition, Any]]:
+    return (((topic.name, each.partition_index), each) for topic in request.topics for each in topic.partitions)
+
+
+def _refusal(call: Call, group_id: str, event: Commit) -> ErrorCode:
+    if not call.allowed("READ", "GROUP", group_id):
+        return ErrorCode.group_authorization_failed
+    return call.broker.groups.check_commit(group_id, event)
+
+
+def _uncommittable(call: Call, topic: str, partition: int, value: Any) -> ErrorCode:
+    if not call.allowed("READ", "TOPIC", topic):
+        return ErrorCode.topic_authorization_failed
+    known = call.broker.store.topics.get(topic)
+    if known is None or not 0 <= partition < known.partitions:
+        return ErrorCode.unknown_topic_or_partition
+    too_large = len((value.committed_metadata or "").encode()) > call.broker.groups.rules.max_metadata_bytes
+    return ErrorCode.offset_metadata_too_large if too_large else ErrorCode.none
+
+
+def _committed(value: Any, now: int, expires: int) -> Committed:
+    epoch = given(value, "committed_leader_epoch", -1)
+    return Committed(value.committed_offset, epoch, value.committed_metadata or "", now, expires)
+
+
+async def _try(write: Write, offsets: dict[TopicPartition, Committed]) -> ErrorCode:
+    try:
+        await write(offsets)
+    except LogError as failure:
+        return failure.code
+    return ErrorCode.none
+
+
+def _topic_codes(codes: Codes) -> list[Fields]:
+    topics: dict[str, list[Fields]] = {}
+    for (topic, partition), code in codes.items():
+        topics.setdefault(topic, []).append({"partition_index": partition, "error_code": code})
+    return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
+
+
+async def offset_fetch(call: Call, request: Any) -> Fields:
+    """Return committed offsets; since v8 of several groups at once."""
+    stable_only = given(request, "require_stable", False)
+    if call.version >= 8:
+        return {"groups": [_fetched(call, group, stable_only) for group in request.groups]}
+    return _fetched(call, request, stable_only)
+
+
+def _fetched(call: Call, asked: Any, stable_only: bool) -> Fields:
+    group_id = asked.group_id
+    error = ErrorCode.none if call.allowed("DESCRIBE", "GROUP", group_id) else ErrorCode.group_authorization_failed
+    if asked.topics is None:
+        known = () if error else call.broker.groups.offsets.of(group_id)
+        wanted = [each for each in known if call.allowed("DESCRIBE", "TOPIC", each[0])]
+    else:
+        wanted = [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+    topics: dict[str, list[Fields]] = {}
+    for topic, partition in wanted:
+        code = error or _unreadable(call, OffsetKey(group_id, topic, partition), stable_only)
+        topics.setdefault(topic, []).append(_fetched_partition(call, group_id, topic, partition, code))
+    replies = [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
+    return {"group_id": group_id, "error_code": error, "topics": replies}
+
+
+def _unreadable(call: Call, key: OffsetKey, stable_only: bool) -> ErrorCode:
+    if not call.allowed("DESCRIBE", "TOPIC", key.topic):
+        return ErrorCode.topic_authorization_failed
+    undecided = stable_only and call.broker.groups.offsets.is_pending(key)
+    return ErrorCode.unstable_offset_commit if undecided else ErrorCode.none
+
+
+def _fetched_partition(call: Call, group_id: str, topic: str, partition: int, code: ErrorCode) -> Fields:
+    nothing = Committed(-1)
+    found = nothing if code else call.broker.groups.offsets.of(group_id).get((topic, partition), nothing)
+    return {
+        "partition_index": partition,
+        "committed_offset": found.offset,
+        "committed_leader_epoch": found.leader_epoch,
+        "metadata": found.metadata,
+        "error_code": code,
+    }
+
+
+async def offset_delete(call: Call, request: Any) -> Fields:
+    """Delete offsets of partitions that nobody in the group reads."""
+    subscribed = _check_deletable(call, request.group_id)
+    codes = {
+        (topic.name, each.partition_index): _undeletable(call, topic.name, each.partition_index, subscribed)
+        for topic in request.topics
+        for each in topic.partitions
+    }
+    await call.broker.groups.delete_offsets(request.group_id, [each for each, code in codes.items() if not code])
+    return {"topics": _topic_codes(codes)}
+
+
+def _check_deletable(call: Call, group_id: str) -> frozenset[str] | None:
+    """Return the topics that the group's members read, None if that cannot be known, or refuse."""
+    if not call.allowed("DELETE", "GROUP", group_id):
+        raise LogError(ErrorCode.group_authorization_failed, f"DELETE on group {group_id!r} is not allowed")
+    group = call.broker.groups.groups.get(group_id)
+    if group is None or group.state is State.DEAD:
+        raise LogError(ErrorCode.group_id_not_found, f"there is no group {group_id!r}")
+    if group.state is State.EMPTY:
+        return frozenset()
+    if group.protocol_type != CONSUMER:
+        raise LogError(ErrorCode.non_empty_group, f"group {group_id!r} has members")
+    return group.subscribed_topics()
+
+
+def _undeletable(call: Call, topic: str, partition: int, subscribed: frozenset[str] | None) -> ErrorCode:
+    if not call.allowed("READ", "TOPIC", topic):
+        return ErrorCode.topic_authorization_failed
+    known = call.broker.store.topics.get(topic)
+    if known is None or not 0 <= partition < known.partitions:
+        return ErrorCode.unknown_topic_or_partition
+    read = subscribed is None or topic in subscribed
+    return ErrorCode.group_subscribed_to_topic if read else ErrorCode.none
+
+
+HANDLERS = {"offset_commit": offset_commit, "offset_fetch": offset_fetch, "offset_delete": offset_delete}

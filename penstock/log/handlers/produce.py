@@ -1,0 +1,112 @@
+"""Produce: check, append, and answer when the records are as durable as promised."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from itertools import groupby
+
+from penstock.log.calls import Call
+from penstock.log.errors import ErrorCode, LogError
+from penstock.log.protocol.produce import Batches, ProduceRequest, Result, read_produce, write_produce
+from penstock.log.security.quotas import PRODUCE
+from penstock.log.storage.batches import header_at
+
+_ACKS = (-1, 0, 1)
+
+
+class _Pending:
+    """A request whose records are appended and not yet durable on every partition."""
+
+    __slots__ = ("_began", "_call", "_open", "_request", "_results")
+
+    def __init__(self, call: Call, request: ProduceRequest) -> None:
+        self._call = call
+        self._request = request
+        self._results: list[Result] = []
+        self._open = 1
+        self._began = time.perf_counter()
+
+    def serve(self) -> None:
+        for at, batches in enumerate(self._request.batches):
+            try:
+                self._results.append(self._append(at, batches))
+            except LogError as error:
+                self._results.append(Result(batches.partition, error.code, message=error.message))
+        self._close()
+
+    def _append(self, at: int, batches: Batches) -> Result:
+        call, request, records = self._call, self._request, batches.records
+        _check(call, request, batches)
+        partition = call.broker.store.partition(batches.topic, batches.partition)
+        if not records:
+            return Result(batches.partition, ErrorCode.none, partition.end, log_start=partition.log_start)
+        before = partition.end
+        appended = call.broker.append(partition, records)
+        call.broker.metrics.produced(batches.topic, partition.end - before, len(records))
+        self._open += 1
+        call.broker.settle(partition, partial(self._settled, at))
+        return Result(batches.partition, ErrorCode.none, appended.base_offset, appended.arrived, partition.log_start)
+
+    def _settled(self, at: int, error: OSError | None) -> None:
+        if error is not None:
+            partition = self._request.batches[at].partition
+            message = f"cannot sync: {error.strerror}"
+            self._results[at] = Result(partition, ErrorCode.kafka_storage_error, message=message)
+        self._close()
+
+    def _close(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self._answer()
+
+    def _answer(self) -> None:
+        call = self._call
+        size = sum(len(batches.records or b"") for batches in self._request.batches)
+        throttle = call.broker.security.quotas.charge(PRODUCE, call.principal, call.client_id, size)
+        call.broker.metrics.produce_seconds(time.perf_counter() - self._began)
+        if self._request.acks:
+            topics = [batches.topic for batches in self._request.batches]
+            both = groupby(zip(topics, self._results, strict=True), key=lambda pair: pair[0])
+            results = [(topic, [result for _, result in pairs]) for topic, pairs in both]
+            call.reply([write_produce(call.version, results, throttle)])
+        else:
+            self._answer_nothing()
+        call.connection.mute(throttle)
+
+    def _answer_nothing(self) -> None:
+        # Nobody reads an answer to acks=0: closing the connection is the only way to say that records were refused.
+        self._call.reply([])
+        if any(result.code is not ErrorCode.none for result in self._results):
+            self._call.connection.close()
+
+
+def produce(call: Call, frame: memoryview, at: int) -> None:
+    """Append what a request brings."""
+    request = read_produce(call.version, frame, at)
+    _Pending(call, request).serve()
+
+
+def _check(call: Call, request: ProduceRequest, batches: Batches) -> None:
+    if request.acks not in _ACKS:
+        raise LogError(ErrorCode.invalid_required_acks, f"acks={request.acks}")
+    if not call.allowed("WRITE", "TOPIC", batches.topic):
+        raise LogError(ErrorCode.topic_authorization_failed)
+    topic = call.broker.store.topic(batches.topic)
+    if topic.internal:
+        raise LogError(ErrorCode.invalid_topic_exception, f"{batches.topic} is the broker's own")
+    if request.transactional_id is not None and batches.records:
+        _check_transaction(call, request.transactional_id, batches)
+
+
+def _check_transaction(call: Call, transactional_id: str, batches: Batches) -> None:
+    if not call.allowed("WRITE", "TRANSACTIONAL_ID", transactional_id):
+        raise LogError(ErrorCode.transactional_id_authorization_failed)
+    if batches.records is None or len(batches.records) < 61:
+        return
+    head = header_at(batches.records)
+    code = call.broker.transactions.verify(
+        transactional_id, head.producer_id, head.producer_epoch, batches.topic, batches.partition
+    )
+    if head.is_transactional and code is not None:
+        raise LogError(code)

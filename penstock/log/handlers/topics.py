@@ -1,0 +1,129 @@
+"""Topics made, deleted, widened, and their first records removed."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from penstock.log.calls import CLUSTER, Call
+from penstock.log.errors import ErrorCode, LogError
+from penstock.log.protocol.messages import Fields
+from penstock.log.storage.topics import SETTINGS, Topic
+
+
+async def create_topics(call: Call, request: Any) -> Fields:
+    """Create topics; with `validate_only`, say only whether one could."""
+    return {"topics": [_create(call, topic, request.validate_only) for topic in request.topics]}
+
+
+def _create(call: Call, asked: Any, validate_only: bool) -> Fields:
+    try:
+        topic = _created(call, asked, validate_only)
+    except LogError as error:
+        return {"name": asked.name, "error_code": error.code, "error_message": error.message, "num_partitions": -1}
+    configs = [
+        {
+            "name": name,
+            "value": topic.config.get(name, setting.default),
+            "config_source": 1 if name in topic.config else 5,
+        }
+        for name, setting in SETTINGS.items()
+    ]
+    return {
+        "name": topic.name,
+        "topic_id": topic.id,
+        "num_partitions": topic.partitions,
+        "replication_factor": 1,
+        "configs": configs,
+    }
+
+
+def _created(call: Call, asked: Any, validate_only: bool) -> Topic:
+    if not (call.allowed("CREATE", "CLUSTER", CLUSTER) or call.allowed("CREATE", "TOPIC", asked.name)):
+        raise LogError(ErrorCode.topic_authorization_failed)
+    partitions = len(asked.assignments) or asked.num_partitions
+    partitions = call.broker.default_partitions if partitions == -1 else partitions
+    if asked.replication_factor not in (-1, 1):
+        message = f"replication factor {asked.replication_factor}: this log is one node, replication is Kafka's job"
+        raise LogError(ErrorCode.invalid_replication_factor, message)
+    config = {each.name: each.value for each in asked.configs if each.value is not None}
+    if validate_only:
+        call.broker.store.topics.check_new(asked.name, partitions, config)
+        return Topic(asked.name, UUID(int=0), partitions, config)
+    return call.broker.store.create_topic(asked.name, partitions, config)
+
+
+async def delete_topics(call: Call, request: Any) -> Fields:
+    """Delete topics by name or id."""
+    by_id = {topic.id: topic.name for topic in call.broker.store.topics.values()}
+    if call.version >= 6:
+        asked = [
+            (one.name if one.name is not None else by_id.get(one.topic_id), one.topic_id) for one in request.topics
+        ]
+    else:
+        asked = [(name, None) for name in request.topic_names]
+    return {"responses": [await _delete(call, name, topic_id) for name, topic_id in asked]}
+
+
+async def _delete(call: Call, name: str | None, topic_id: Any) -> Fields:
+    answer: Fields = {"name": name, "topic_id": topic_id}
+    if name is None:
+        return {**answer, "error_code": ErrorCode.unknown_topic_id}
+    try:
+        if not call.allowed("DELETE", "TOPIC", name):
+            raise LogError(ErrorCode.topic_authorization_failed)
+        topic = call.broker.store.topic(name)
+        if topic.internal:
+            raise LogError(ErrorCode.invalid_topic_exception, f"{name} is the broker's own")
+        call.broker.store.delete_topic(name)
+        await call.broker.groups.forget_topic(name)
+        return {**answer, "topic_id": topic.id}
+    except LogError as error:
+        return {**answer, "error_code": error.code, "error_message": error.message}
+
+
+async def create_partitions(call: Call, request: Any) -> Fields:
+    """Add partitions to topics."""
+    return {"results": [_widen(call, topic, request.validate_only) for topic in request.topics]}
+
+
+def _widen(call: Call, asked: Any, validate_only: bool) -> Fields:
+    try:
+        if not call.allowed("ALTER", "TOPIC", asked.name):
+            raise LogError(ErrorCode.topic_authorization_failed)
+        if not validate_only:
+            call.broker.store.add_partitions(asked.name, asked.count)
+        return {"name": asked.name}
+    except LogError as error:
+        return {"name": asked.name, "error_code": error.code, "error_message": error.message}
+
+
+async def delete_records(call: Call, request: Any) -> Fields:
+    """Remove the records before an offset; -1 is all that readers can see."""
+    topics = [
+        {"name": topic.name, "partitions": [_cut(call, topic.name, one) for one in topic.partitions]}
+        for topic in request.topics
+    ]
+    return {"topics": topics}
+
+
+def _cut(call: Call, name: str, asked: Any) -> Fields:
+    answer: Fields = {"partition_index": asked.partition_index, "low_watermark": -1}
+    try:
+        if not call.allowed("DELETE", "TOPIC", name):
+            raise LogError(ErrorCode.topic_authorization_failed)
+        if call.broker.store.topic(name).setting("cleanup.policy") == "compact":
+            raise LogError(ErrorCode.policy_violation, f"{name} is compacted: records go by their keys")
+        partition = call.broker.store.partition(name, asked.partition_index)
+        partition.truncate_before(partition.high if asked.offset == -1 else asked.offset)
+        return {**answer, "low_watermark": partition.log_start}
+    except LogError as error:
+        return {**answer, "error_code": error.code}
+
+
+HANDLERS = {
+    "create_topics": create_topics,
+    "delete_topics": delete_topics,
+    "create_partitions": create_partitions,
+    "delete_records": delete_records,
+}

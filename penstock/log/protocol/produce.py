@@ -1,0 +1,82 @@
+"""Produce, versions 3 to 11: records stay where they arrived."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.log.errors import ErrorCode
+from penstock.log.protocol.apis import BY_NAME
+from penstock.log.protocol.cursor import Cursor, count, text
+
+_API = BY_NAME["produce"]
+_RESULT = struct.Struct(">ihqq")
+
+
+class Batches(NamedTuple):
+    """What a request has for one partition."""
+
+    topic: str
+    partition: int
+    records: memoryview | None
+
+
+class Result(NamedTuple):
+    """What became of it."""
+
+    partition: int
+    code: ErrorCode
+    base_offset: int = -1
+    arrived: int = -1
+    log_start: int = -1
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """A request to append."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    batches: list[Batches]
+
+
+def read_produce(version: int, data: memoryview, at: int) -> ProduceRequest:
+    """Decode the request's body."""
+    cursor = Cursor(data, _API.is_flexible(version), at)
+    transactional_id, acks, timeout = cursor.text(), cursor.int16(), cursor.int32()
+    batches = []
+    for _ in range(cursor.count()):
+        topic = cursor.text() or ""
+        for _ in range(cursor.count()):
+            batches.append(Batches(topic, cursor.int32(), cursor.blob()))
+            cursor.tags()
+        cursor.tags()
+    return ProduceRequest(transactional_id, acks, timeout, batches)
+
+
+def write_produce(version: int, results: Sequence[tuple[str, Sequence[Result]]], throttle_ms: int) -> bytes:
+    """Encode the reply's body."""
+    flexible = _API.is_flexible(version)
+    end = b"\0" if flexible else b""
+    parts = [count(len(results), flexible)]
+    for topic, partitions in results:
+        parts += [text(topic, flexible), count(len(partitions), flexible)]
+        parts += [_result(version, flexible, result) for result in partitions]
+        parts.append(end)
+    parts += [struct.pack(">i", throttle_ms), end]
+    return b"".join(parts)
+
+
+def _result(version: int, flexible: bool, result: Result) -> bytes:
+    parts = [_RESULT.pack(result.partition, result.code, result.base_offset, result.arrived)]
+    if version >= 5:
+        parts.append(struct.pack(">q", result.log_start))
+    if version >= 8:
+        parts += [count(0, flexible), text(result.message, flexible)]
+    if flexible:
+        parts.append(b"\0")
+    return b"".join(parts)

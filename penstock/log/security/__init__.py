@@ -1,0 +1,1 @@
+"""Who may speak to the log, and how much."""

@@ -1,0 +1,94 @@
+"""The log as a process: start, say so, serve, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import ssl
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import SettingsError
+from penstock.log.broker import Broker
+from penstock.log.metrics_server import MetricsServer
+from penstock.log.security.setup import open_security
+from penstock.log.security.tls import server_context
+from penstock.log.server import Address, Server
+from penstock.log.storage.syncer import Policy
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the log is run; the command line has one flag for each."""
+
+    data: Path
+    listen: str = "127.0.0.1:9092"
+    sync: Policy = "always"
+    advertise: str | None = None
+    metrics: str | None = None
+    partitions: int = 1
+    auto_create: bool = True
+    login: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+    super_users: tuple[str, ...] = ()
+
+
+async def serve_until_stopped(options: Options, say: Callable[[str], None]) -> None:
+    """Serve until a signal comes, then finish what was begun."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    address = Address.parse(options.listen)
+    broker = _broker(options, address)
+    server = Server(broker, address, _tls(options))
+    await broker.start()
+    listening = await server.start()
+    metrics = await _serve_metrics(options, broker, say)
+    say(f"listening on {listening}")
+    await stop.wait()
+    await server.stop()
+    if metrics is not None:
+        await metrics.stop()
+    await broker.stop()
+
+
+def _broker(options: Options, address: Address) -> Broker:
+    security = open_security(
+        options.data,
+        address.host,
+        login=options.login,
+        tls=options.tls_cert is not None,
+        client_certificates=options.client_ca is not None,
+        super_users=options.super_users,
+    )
+    broker = Broker(options.data, sync=options.sync, security=security)
+    broker.auto_create = options.auto_create
+    broker.default_partitions = options.partitions
+    told = Address.parse(options.advertise) if options.advertise else address
+    broker.host, broker.port = told.host, told.port
+    return broker
+
+
+def _tls(options: Options) -> ssl.SSLContext | None:
+    if options.tls_cert is None and options.tls_key is None and options.client_ca is None:
+        return None
+    if options.tls_cert is None or options.tls_key is None:
+        message = "TLS needs a certificate and its key"
+        raise SettingsError(message, hint="give both: --tls-cert FILE --tls-key FILE")
+    return server_context(options.tls_cert, options.tls_key, options.client_ca, require_client=not options.login)
+
+
+async def _serve_metrics(options: Options, broker: Broker, say: Callable[[str], None]) -> MetricsServer | None:
+    if options.metrics is None:
+        return None
+    where = Address.parse(options.metrics)
+    server = MetricsServer(lambda: broker.metrics.render(broker))
+    port = await server.start(where.host, where.port)
+    say(f"metrics on http://{Address(where.host, port)}/metrics")
+    return server

@@ -1,0 +1,180 @@
+"""Listening, accepting, and stopping without losing what was promised."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from dataclasses import dataclass
+from functools import partial
+
+from penstock.errors import PortTaken, SettingsError
+from penstock.log.broker import Broker
+from penstock.log.connection import Connection
+from penstock.log.errors import LogError
+from penstock.log.security.limits import Connections
+from penstock.log.security.tls import principal_of
+from penstock.log.wire import PlainWire, TlsWire
+
+_BACKLOG = 4096
+_SWEEP_SECONDS = 5.0
+_FRAME_SECONDS = 60.0  # in which a request that has begun has to arrive
+
+
+@dataclass(frozen=True)
+class Address:
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read HOST:PORT."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            message = f"{text!r} is no address"
+            raise SettingsError(message, hint="write HOST:PORT, for example 127.0.0.1:9092; port 0 chooses a free one")
+        return cls(host.strip("[]") or "0.0.0.0", int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Server:
+    """Accepts connections for a broker."""
+
+    def __init__(self, broker: Broker, address: Address, tls: ssl.SSLContext | None = None) -> None:
+        self._broker = broker
+        self._address = address
+        self._tls = tls
+        self._count = Connections(broker.limits)
+        self._connections: set[Connection] = set()
+        self._sock: socket.socket | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._handshakes: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> Address:
+        """Listen; return the address with the port that was chosen."""
+        self._sock = _listen(self._address)
+        chosen = Address(self._address.host, self._sock.getsockname()[1])
+        self._broker.port = self._broker.port or chosen.port
+        asyncio.get_running_loop().add_reader(self._sock.fileno(), self._accept)
+        self._plan_sweep()
+        return chosen
+
+    def _accept(self) -> None:
+        for _ in range(64):
+            try:
+                sock, peer = self._sock.accept() if self._sock else (None, None)
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of descriptors: those who are connected go on, the next ones wait in the backlog.
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    return
+                raise
+            if sock is not None and peer is not None:
+                self._welcome(sock, str(peer[0]))
+
+    def _welcome(self, sock: socket.socket, host: str) -> None:
+        try:
+            self._count.opened(host)
+        except LogError:
+            sock.close()
+            return
+        self._broker.metrics.connection_opened()
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            connection = self._new(host)
+            connection.opened(PlainWire(asyncio.get_running_loop(), sock, connection))
+        else:
+            task = asyncio.get_running_loop().create_task(self._welcome_tls(sock, host))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+
+    async def _welcome_tls(self, sock: socket.socket, host: str) -> None:
+        connection = self._new(host)
+        protocol = _TlsProtocol(connection)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, sock, ssl=self._tls)
+        except (OSError, ssl.SSLError):
+            connection.connection_lost(None)
+
+    def _new(self, host: str) -> Connection:
+        connection = Connection(self._broker, host, self._broker.security.authentication())
+        connection.on_closed = partial(self._closed, connection)
+        self._connections.add(connection)
+        return connection
+
+    def _closed(self, connection: Connection) -> None:
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._count.closed(connection.host)
+            self._broker.metrics.connection_closed()
+
+    def _plan_sweep(self) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close connections that are idle, or that take too long over one request."""
+        now = self._broker.clock()
+        for connection in list(self._connections):
+            allowed = _FRAME_SECONDS if connection.unfinished else self._broker.limits.idle_seconds
+            if not connection.waiting and now - connection.active_at > allowed * 1000:
+                connection.close()
+        self._plan_sweep()
+
+    async def stop(self) -> None:
+        """Accept no more, let what is being served end, close the rest."""
+        loop = asyncio.get_running_loop()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._sock is not None:
+            loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+        for connection in list(self._connections):
+            connection.drain()
+        deadline = loop.time() + 5
+        while any(connection.busy for connection in self._connections) and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in list(self._connections):
+            connection.close()
+
+
+class _TlsProtocol(asyncio.BufferedProtocol):
+    """Hands what asyncio decrypts to a connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.Transport):
+            certificate = principal_of(transport.get_extra_info("peercert"))
+            self._connection.proved(certificate)
+            self._connection.opened(TlsWire(transport))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._connection.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._connection.buffer_updated(nbytes)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+
+def _listen(address: Address) -> socket.socket:
+    try:
+        family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind(where)
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        message = f"cannot listen on {address}: {error.strerror or error}"
+        raise PortTaken(message, hint="choose another with --listen HOST:PORT; port 0 finds a free one") from None
+    return sock

@@ -1,0 +1,1 @@
+"""What is kept on disk: topics, partitions, segments, batches."""

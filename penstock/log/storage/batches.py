@@ -1,0 +1,135 @@
+"""Record batches, format v2: their headers, and how a run of them is checked. Records are not opened here."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.log.errors import ErrorCode, LogError
+
+Bytes = bytes | bytearray | memoryview
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = _HEADER.size
+SHORTEST = HEADER_SIZE
+LENGTH_END = 12  # base offset and length, which the length does not count
+_CRC_START = 21
+_MAGIC = 2
+_COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+
+
+class Batch(NamedTuple):
+    """The header of one batch; the fields in the order of the wire."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    first_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return self.length + LENGTH_END
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of its last record, whether compaction left that record or not."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of its last record; sequences start again at 0 after the largest 32-bit integer."""
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def compression(self) -> int:
+        """Number of the codec; 0 is none."""
+        return self.attributes & _COMPRESSION
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it marks the end of a transaction."""
+        return bool(self.attributes & _CONTROL)
+
+
+def header_at(data: Bytes, position: int = 0) -> Batch:
+    """Return the header that stands at a position; the caller knows that it is whole."""
+    return Batch._make(_HEADER.unpack_from(data, position))
+
+
+def headers(data: Bytes) -> Iterator[tuple[int, Batch]]:
+    """Yield position and header of each whole batch, unchecked."""
+    position, end = 0, len(data)
+    while position + HEADER_SIZE <= end:
+        batch = header_at(data, position)
+        if batch.size < SHORTEST or position + batch.size > end:
+            return
+        yield position, batch
+        position += batch.size
+
+
+def checksum_fits(data: Bytes, position: int, batch: Batch) -> bool:
+    """Say whether the bytes of a batch are those that its sender wrote."""
+    return batch.crc == crc32c(memoryview(data)[position + _CRC_START : position + batch.size])
+
+
+def check_batches(data: memoryview, max_bytes: int) -> list[tuple[int, Batch]]:
+    """Return the batches that a client sent, or refuse them all."""
+    found = list(headers(data))
+    if not found or found[-1][0] + found[-1][1].size != len(data):
+        raise LogError(ErrorCode.corrupt_message, "the records end in the middle of a batch")
+    for position, batch in found:
+        _check_batch(data, position, batch, max_bytes)
+    return found
+
+
+def _check_batch(data: memoryview, position: int, batch: Batch, max_bytes: int) -> None:
+    if batch.magic != _MAGIC:
+        raise LogError(ErrorCode.unsupported_for_message_format, f"message format {batch.magic}; only 2 is kept")
+    if batch.size > max_bytes:
+        raise LogError(ErrorCode.message_too_large, f"a batch of {batch.size} bytes; max.message.bytes is {max_bytes}")
+    if not checksum_fits(data, position, batch):
+        raise LogError(ErrorCode.corrupt_message, "a batch does not fit its checksum")
+    # Offsets are given out by this count, so a lie would let two records share one or leave a hole.
+    if batch.record_count != batch.last_offset_delta + 1 or batch.record_count < 1:
+        raise LogError(
+            ErrorCode.invalid_record, f"a batch of {batch.record_count} records ends at {batch.last_offset_delta}"
+        )
+    if batch.is_control:
+        raise LogError(ErrorCode.invalid_record, "clients cannot write control batches")
+
+
+def place(data: bytearray | memoryview, position: int, offset: int, leader_epoch: int) -> None:
+    """Give a batch its place in the log; the checksum does not cover these two fields."""
+    struct.pack_into(">q", data, position, offset)
+    struct.pack_into(">i", data, position + LENGTH_END, leader_epoch)
+
+
+def stamp(data: bytearray | memoryview, position: int, batch: Batch, now: int) -> None:
+    """Replace a batch's timestamps by the time of its arrival (message.timestamp.type=LogAppendTime)."""
+    struct.pack_into(">h", data, position + _CRC_START, batch.attributes | _LOG_APPEND_TIME)
+    struct.pack_into(">q", data, position + 35, now)
+    seal(data, position, batch.size)
+
+
+def seal(data: bytearray | memoryview, position: int, size: int) -> None:
+    """Write the checksum of a batch that was made or changed here."""
+    crc = crc32c(memoryview(data)[position + _CRC_START : position + size])
+    struct.pack_into(">I", data, position + 17, crc)

@@ -1,0 +1,85 @@
+"""Open files, as few as possible: thousands of partitions share a bounded number of descriptors."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from typing import Protocol
+
+
+class Handle:
+    """An open file; it is closed when nobody holds it any more, so that a slow send outlives its eviction."""
+
+    __slots__ = ("__weakref__", "fd", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.fd = -1
+        self.path = path
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes from a position."""
+        return os.pread(self.fd, size, position)
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write all of it; the caller cuts the file back if the disk fills up on the way."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self.fd, view, position)
+            view, position = view[written:], position + written
+
+    def cut(self, size: int) -> None:
+        """Forget what stands behind a position."""
+        os.ftruncate(self.fd, size)
+
+    def sync(self) -> None:
+        """Wait until the disk has it."""
+        os.fdatasync(self.fd)
+
+
+class Indexed(Protocol):
+    """Something that keeps an index in memory and can read it again."""
+
+    def let_go(self) -> None:
+        """Drop the index."""
+
+
+class Handles:
+    """The files used last; opening one more than `limit` lets go of the one used longest ago."""
+
+    def __init__(self, limit: int = 512, indexes: int = 256) -> None:
+        self._limit = limit
+        self._indexes = indexes
+        self._open: OrderedDict[Path, Handle] = OrderedDict()
+        self._indexed: OrderedDict[Indexed, None] = OrderedDict()
+
+    def get(self, path: Path) -> Handle:
+        """Return the open file, opening or creating it."""
+        handle = self._open.get(path)
+        if handle is None:
+            handle = self._open[path] = Handle(path)
+            if len(self._open) > self._limit:
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(path)
+        return handle
+
+    def indexed(self, owner: Indexed) -> None:
+        """An index was read into memory: drop the one that was read longest ago."""
+        self._indexed[owner] = None
+        if len(self._indexed) > self._indexes:
+            self._indexed.popitem(last=False)[0].let_go()
+
+    def forget(self, path: Path) -> None:
+        """Let go of a file that is deleted or renamed."""
+        self._open.pop(path, None)
+
+    def close(self) -> None:
+        """Let go of all."""
+        self._open.clear()
+        self._indexed.clear()

@@ -1,0 +1,238 @@
+"""One partition: segments in a row, and what is known of its offsets, producers and transactions."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.log.errors import ErrorCode, LogError
+from penstock.log.storage.aborted import add_aborted
+from penstock.log.storage.batches import Batch, check_batches, headers, place, stamp
+from penstock.log.storage.handles import Handles
+from penstock.log.storage.producers import Aborted, Producers
+from penstock.log.storage.records import ABORT, marker_outcome, open_batch
+from penstock.log.storage.segment import Segment, Slice
+from penstock.log.storage.snapshot import Snapshot, save, write_whole
+
+_MAX_SPAN = 2**31 - 1  # offsets of an index are relative and 32 bits wide
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The settings of a topic that appends follow."""
+
+    segment_bytes: int = 1 << 28
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    max_message_bytes: int = 1_048_588
+    stamps_arrival: bool = False
+    compacted: bool = False
+
+
+class Appended(NamedTuple):
+    """Where records went; `arrived` is -1 unless their timestamps were replaced."""
+
+    base_offset: int
+    arrived: int
+    duplicate: bool
+
+
+class Partition:
+    """Offsets `log_start` to `end` are kept; readers see up to `high`, readers of committed records up to `stable`.
+
+    Invariant: log_start <= stable <= high <= end, and the segments lie end to end.
+    """
+
+    def __init__(self, topic: str, index: int, folder: Path, handles: Handles, rules: Rules) -> None:
+        self.topic = topic
+        self.index = index
+        self.folder = folder
+        self.handles = handles
+        self.rules = rules
+        self.segments: list[Segment] = []
+        self.producers = Producers()
+        self.aborted: list[Aborted] = []
+        self.log_start = 0
+        self.high = 0
+        self.leader_epoch = 0
+        self.epochs: list[tuple[int, int]] = [(0, 0)]  # (leader epoch, its first offset)
+        self.on_roll: Callable[[Partition, Segment, Snapshot], None] = _sync_now
+        self.waiters: set[Callable[[], None]] = set()
+        self.failed = False
+
+    @property
+    def active(self) -> Segment:
+        """The segment that grows."""
+        return self.segments[-1]
+
+    @property
+    def end(self) -> int:
+        """The offset that the next record gets."""
+        return self.segments[-1].end
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset: before it every transaction is decided."""
+        first = next(iter(self.producers.open.values()), self.high)
+        return min(first, self.high)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(segment.size for segment in self.segments)
+
+    def append(self, data: bytearray | memoryview, now: int, *, internal: bool = False) -> Appended:
+        """Write a client's batches, or one of the broker's own; all of them or, with an error, none."""
+        view = memoryview(data)
+        batches = list(headers(view)) if internal else check_batches(view, self.rules.max_message_bytes)
+        first = batches[0][1]
+        if first.producer_id >= 0 and not internal:  # the coordinators' own batches have no sequences
+            known = self._known(batches)
+            if known is not None:
+                return Appended(known, -1, True)
+        if self.rules.compacted and not internal:
+            _check_keys(view, batches)
+        return self._write(view, batches, now)
+
+    def _known(self, batches: list[tuple[int, Batch]]) -> int | None:
+        if len(batches) > 1:
+            raise LogError(ErrorCode.invalid_record, "an idempotent producer sends one batch per partition at a time")
+        return self.producers.duplicate_of(batches[0][1])
+
+    def _write(self, view: memoryview, batches: list[tuple[int, Batch]], now: int) -> Appended:
+        base = offset = self.end
+        for position, batch in batches:
+            place(view, position, offset, self.leader_epoch)
+            if self.rules.stamps_arrival:
+                stamp(view, position, batch, now)
+            offset += batch.last_offset_delta + 1
+        segment = self._segment_for(len(view), offset, now)
+        segment.append(view, batches, base)
+        self._remember(view, batches, base)
+        return Appended(base, now if self.rules.stamps_arrival else -1, False)
+
+    def _segment_for(self, size: int, end: int, now: int) -> Segment:
+        active = self.active
+        full = active.size + size > self.rules.segment_bytes or end - active.base > _MAX_SPAN
+        if active.size and (full or now - active.created > self.rules.segment_ms):
+            return self.roll(now)
+        if not active.size:
+            active.created = now
+        return active
+
+    def roll(self, now: int) -> Segment:
+        """Close the active segment and begin the next one."""
+        closed = self.active
+        fresh = Segment(self.folder / f"{closed.end:020d}.log", self.handles)
+        fresh.created = now
+        fresh.handle  # noqa: B018 - creates the file before anything relies on it
+        self.segments.append(fresh)
+        self.on_roll(self, closed, self.snapshot())
+        return fresh
+
+    def _remember(self, view: memoryview, batches: list[tuple[int, Batch]], offset: int) -> None:
+        for position, batch in batches:
+            if batch.producer_id >= 0:
+                entry = self.note(batch, offset, view[position : position + batch.size])
+                if entry is not None:
+                    add_aborted(self.active.path.with_suffix(".txnindex"), entry)
+            offset += batch.last_offset_delta + 1
+
+    def note(self, batch: Batch, offset: int, data: memoryview) -> Aborted | None:
+        """Learn from a batch of a producer; return the transaction that it aborts, if it does."""
+        if not batch.is_control:
+            self.producers.wrote(batch, offset)
+            return None
+        first = self.producers.ended(batch)
+        if first is None or marker_outcome(data) != ABORT:
+            return None
+        stable = min(self.producers.open.values(), default=offset + 1)
+        self.aborted.append(Aborted(batch.producer_id, first, offset, stable))
+        return self.aborted[-1]
+
+    def read(self, offset: int, max_bytes: int, *, limit: int, at_least_one: bool = True) -> Slice | None:
+        """Return the bytes of batches from an offset up to a limit; None if there are none."""
+        if not self.log_start <= offset <= self.end:
+            raise LogError(ErrorCode.offset_out_of_range, f"kept are {self.log_start} to {self.end}")
+        if offset >= limit:
+            return None
+        at = max(bisect_right(self.segments, offset, key=lambda segment: segment.base) - 1, 0)
+        for segment in self.segments[at:]:
+            start = segment.position_of(offset) if offset > segment.base else 0
+            if start < segment.size:
+                stop = segment.size if limit >= segment.end else segment.position_of(limit)
+                return segment.slice(start, max_bytes, stop, at_least_one)
+        return None
+
+    def aborted_between(self, start: int, end: int) -> list[Aborted]:
+        """Return the aborted transactions that have records in a range."""
+        at = bisect_right(self.aborted, start - 1, key=lambda entry: entry.last)
+        return [entry for entry in self.aborted[at:] if entry.first < end]
+
+    def batches(self, start: int = 0) -> Iterator[tuple[Batch, memoryview]]:
+        """Yield header and bytes of each batch from an offset on."""
+        for segment in list(self.segments):
+            if segment.end > start:
+                position = segment.position_of(start) if start > segment.base else 0
+                for _, batch, data in segment.batches(position):
+                    yield batch, data
+
+    def find_time(self, timestamp: int) -> tuple[int, int] | None:
+        """Return (timestamp, offset) of the first record at or after a time."""
+        for segment in self.segments:
+            found = segment.find_time(timestamp)
+            if found is not None:
+                data = segment.handle.read(found.position, found.size)
+                for record in open_batch(data):
+                    if record.timestamp >= timestamp and record.offset >= self.log_start:
+                        return record.timestamp, record.offset
+        return None
+
+    def largest_time(self) -> tuple[int, int] | None:
+        """Return (timestamp, offset) of the youngest record."""
+        newest = max(self.segments, key=lambda segment: segment.largest_timestamp)
+        return None if newest.largest_timestamp < 0 else self.find_time(newest.largest_timestamp)
+
+    def truncate_before(self, offset: int) -> None:
+        """Delete the records before an offset: the start moves now, whole segments go at once."""
+        if offset > self.high or offset < 0:
+            raise LogError(ErrorCode.offset_out_of_range, f"kept are {self.log_start} to {self.high}")
+        if offset > self.log_start:
+            write_whole(self.folder / "log-start", str(offset).encode())
+            self.log_start = offset
+            self.drop_segments()
+
+    def drop_segments(self) -> None:
+        """Remove closed segments that end at or before the start."""
+        while len(self.segments) > 1 and self.segments[0].end <= self.log_start:
+            self.segments.pop(0).delete()
+        self.aborted = [entry for entry in self.aborted if entry.last >= self.log_start]
+
+    def reach(self, offset: int) -> None:
+        """Let readers see the records before an offset."""
+        if offset > self.high:
+            self.high = offset
+        for waiter in list(self.waiters):
+            waiter()
+
+    def wake(self) -> None:
+        """Tell those who wait for records to look again."""
+        self.reach(self.high)
+
+    def snapshot(self) -> Snapshot:
+        """Return what recovery need not read again once the disk has the segments."""
+        active = self.active
+        return Snapshot(active.end, active.base, active.size, active.largest_timestamp, self.producers.encoded())
+
+
+def _sync_now(partition: Partition, closed: Segment, point: Snapshot) -> None:
+    closed.handle.sync()
+    save(partition.folder, point)
+
+
+def _check_keys(view: memoryview, batches: list[tuple[int, Batch]]) -> None:
+    for position, _ in batches:
+        if any(record.key is None for record in open_batch(view, position)):
+            raise LogError(ErrorCode.invalid_record, "a compacted topic needs a key in each record")

@@ -1,0 +1,167 @@
+"""Topics and their settings, kept in one file that is replaced as a whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from penstock.log.errors import ErrorCode, LogError
+from penstock.log.storage.partition import Rules
+from penstock.log.storage.snapshot import write_whole
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_MOST_PARTITIONS = 10_000
+_DAY = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a topic: Kafka's name, its default, and what values are allowed."""
+
+    default: str
+    kind: type = int
+    choices: tuple[str, ...] = ()
+    least: int = 0
+
+
+# Kafka's names and defaults, but for the segment size: recovery reads one segment, so a smaller one starts faster.
+SETTINGS: dict[str, Setting] = {
+    "cleanup.policy": Setting("delete", str, ("delete", "compact", "compact,delete", "delete,compact")),
+    "compression.type": Setting("producer", str, ("producer",)),
+    "delete.retention.ms": Setting(str(_DAY)),
+    "max.compaction.lag.ms": Setting(str(2**63 - 1), least=1),
+    "max.message.bytes": Setting("1048588"),
+    "message.timestamp.type": Setting("CreateTime", str, ("CreateTime", "LogAppendTime")),
+    "min.cleanable.dirty.ratio": Setting("0.5", float),
+    "min.compaction.lag.ms": Setting("0"),
+    "min.insync.replicas": Setting("1", least=1),
+    "retention.bytes": Setting("-1", least=-1),
+    "retention.ms": Setting(str(7 * _DAY), least=-1),
+    "segment.bytes": Setting(str(1 << 28), least=1024),
+    "segment.ms": Setting(str(7 * _DAY), least=1),
+}
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic; two of the same name have different ids."""
+
+    name: str
+    id: UUID
+    partitions: int
+    config: Mapping[str, str] = field(default_factory=dict)
+    internal: bool = False
+
+    def setting(self, name: str) -> Any:
+        """Return a setting as it holds for this topic."""
+        setting = SETTINGS[name]
+        return setting.kind(self.config.get(name, setting.default))
+
+    @property
+    def compacted(self) -> bool:
+        """Whether only the last record of each key is kept."""
+        return "compact" in self.setting("cleanup.policy")
+
+    @property
+    def rules(self) -> Rules:
+        """What its partitions go by when they append."""
+        return Rules(
+            segment_bytes=self.setting("segment.bytes"),
+            segment_ms=self.setting("segment.ms"),
+            max_message_bytes=self.setting("max.message.bytes"),
+            stamps_arrival=self.setting("message.timestamp.type") == "LogAppendTime",
+            compacted=self.compacted,
+        )
+
+
+def check_config(config: Mapping[str, str]) -> None:
+    """Refuse settings that do not exist or cannot have that value."""
+    for name, value in config.items():
+        setting = SETTINGS.get(name)
+        if setting is None:
+            known = ", ".join(SETTINGS)
+            raise LogError(ErrorCode.invalid_config, f"unknown setting {name!r}; there are {known}")
+        _check_value(name, value, setting)
+
+
+def _check_value(name: str, value: str, setting: Setting) -> None:
+    if setting.choices and value not in setting.choices:
+        raise LogError(ErrorCode.invalid_config, f"{name} can be {', '.join(setting.choices)}, not {value!r}")
+    if setting.kind is str:
+        return
+    try:
+        number = setting.kind(value)
+    except (TypeError, ValueError):
+        raise LogError(ErrorCode.invalid_config, f"{name} is a number, not {value!r}") from None
+    if number < setting.least:
+        raise LogError(ErrorCode.invalid_config, f"{name} is at least {setting.least}, not {value}")
+
+
+class Topics(dict[str, Topic]):
+    """All topics by name; every change is on disk before it is seen."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        if path.exists():
+            self.update({topic.name: topic for topic in map(_decoded, json.loads(path.read_bytes())["topics"])})
+
+    def add(self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False) -> Topic:
+        """Create a topic."""
+        self.check_new(name, partitions, config)
+        return self._put(Topic(name, uuid4(), partitions, dict(config), internal))
+
+    def check_new(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Refuse a topic that cannot be created."""
+        if not _NAME.fullmatch(name) or name in (".", ".."):
+            message = f"{name!r} is no topic name: letters, digits, '.', '_', '-', at most 249"
+            raise LogError(ErrorCode.invalid_topic_exception, message)
+        if name in self:
+            raise LogError(ErrorCode.topic_already_exists, f"topic {name!r} exists")
+        if not 1 <= partitions <= _MOST_PARTITIONS:
+            message = f"a topic has 1 to {_MOST_PARTITIONS} partitions, not {partitions}"
+            raise LogError(ErrorCode.invalid_partitions, message)
+        check_config(config)
+
+    def grow(self, name: str, partitions: int) -> Topic:
+        """Add partitions to a topic."""
+        topic = self[name]
+        if not topic.partitions < partitions <= _MOST_PARTITIONS:
+            message = f"topic {name!r} has {topic.partitions} partitions; {partitions} is not more"
+            raise LogError(ErrorCode.invalid_partitions, message)
+        return self._put(replace(topic, partitions=partitions))
+
+    def configure(self, name: str, config: Mapping[str, str]) -> Topic:
+        """Replace the settings of a topic."""
+        check_config(config)
+        return self._put(replace(self[name], config=dict(config)))
+
+    def remove(self, name: str) -> None:
+        """Delete a topic."""
+        self._save({key: topic for key, topic in self.items() if key != name})
+        del self[name]
+
+    def _put(self, topic: Topic) -> Topic:
+        self._save({**self, topic.name: topic})
+        self[topic.name] = topic
+        return topic
+
+    def _save(self, topics: Mapping[str, Topic]) -> None:
+        body = {"version": 1, "topics": [_encoded(topic) for topic in topics.values()]}
+        try:
+            write_whole(self._path, json.dumps(body, indent=1).encode())
+        except OSError as error:
+            raise LogError(ErrorCode.kafka_storage_error, f"cannot write {self._path.name}: {error}") from error
+
+
+def _encoded(topic: Topic) -> dict[str, Any]:
+    return {**vars(topic), "id": str(topic.id)}
+
+
+def _decoded(item: dict[str, Any]) -> Topic:
+    return Topic(**{**item, "id": UUID(item["id"])})

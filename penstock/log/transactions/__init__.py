@@ -1,0 +1,1 @@
+"""Transactions over partitions and group offsets: who may write, how each one ends."""
