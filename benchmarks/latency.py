@@ -44,7 +44,7 @@ def run(
     target = Path(json) if json else cache / "latency.json"
     results.save(made, target)
     chart.draw(made, target.with_suffix(".png"), "p50_ms", f"ms per epoch of {ROWS:,} rows, p50")
-    results.show(made, NOTE.format(rows=ROWS, warm=WARM_UP, epochs=epochs), with_bars=False)
+    results.show(made, NOTE.format(rows=ROWS, warm=WARM_UP, epochs=epochs))
     print(f"written: {target} and {target.with_suffix('.png')}")
     return 0 if all(result.equal for result in found) else 1
 

@@ -43,7 +43,7 @@ def measure(config: Config) -> Measured:
             stdout=said,
             stderr=errors,
         )
-        peak = _Peak(process.pid)
+        peak = Peak(process.pid)
         try:
             code = process.wait()
         finally:
@@ -79,7 +79,7 @@ def _end(process: subprocess.Popen[bytes], family: list[psutil.Process]) -> None
     process.wait()
 
 
-class _Peak:
+class Peak:
     """Watches the resident memory of a process and its children, and keeps the largest sum."""
 
     def __init__(self, pid: int) -> None:
@@ -91,6 +91,7 @@ class _Peak:
         self._thread.start()
 
     def stop(self) -> None:
+        """Watch no longer."""
         self._stopped.set()
         self._thread.join()
 

@@ -115,8 +115,8 @@ def save(made: Mapping[str, Any], path: Path) -> None:
     path.write_text(json.dumps(made, indent=2) + "\n")
 
 
-def show(made: Mapping[str, Any], note: str, *, with_bars: bool = True) -> None:
-    """Print the table, the ratios' bars, and what was left out."""
+def show(made: Mapping[str, Any], note: str, against: Iterable[Bar] = ()) -> None:
+    """Print the table, what was left out, and the bars."""
     console = Console()
     where = made["machine"]
     console.print(f"{made['bench']}: {where['cpu']}, {where['cores']} cores, {where['memory_gb']} GiB", style="bold")
@@ -124,7 +124,7 @@ def show(made: Mapping[str, Any], note: str, *, with_bars: bool = True) -> None:
     console.print(" ".join(note.split()), style="dim", highlight=False)
     for name, why in made["settings"].get("skipped", {}).items():
         console.print(f"- {name}: skipped: {why}", style="yellow", highlight=False)
-    for bar in bars(made["ratios"]) if with_bars else ():
+    for bar in against:
         mark, style = ("✓", "green") if bar.reached else ("✗", "red")
         console.print(f"{mark} {bar.text}", style=style, highlight=False)
 
@@ -138,7 +138,8 @@ def _table(results: list[dict[str, Any]]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("equal", no_wrap=True)
     for row in results:
-        figures = [f"{row['rows_per_s']:,.0f}", f"{row['seconds']:.2f}", *(_figure(row[name]) for name in extra)]
+        speed = f"{row['rows_per_s']:,.0f}" if row["rows_per_s"] else "-"
+        figures = [speed, f"{row['seconds']:.2f}", *(_figure(row[name]) for name in extra)]
         equal = "[green]yes[/]" if row["equal"] else "[red]NO[/]"
         table.add_row(display_name(row["system"]), row["case"], *figures, f"{row['peak_mb']:,.0f}", equal)
     return table
@@ -147,7 +148,8 @@ def _table(results: list[dict[str, Any]]) -> Table:
 def _figure(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.{0 if value >= 100 else 1}f}"
+    places = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{places}f}"
 
 
 def _cpu() -> str:

@@ -53,7 +53,7 @@ def run(
     target = Path(json) if json else cache / "vwap.json"
     results.save(made, target)
     chart.draw(made, target.with_suffix(".png"))
-    results.show(made, NOTE.format(runs=runs, warmups=warmups))
+    results.show(made, NOTE.format(runs=runs, warmups=warmups), results.bars(made["ratios"]))
     print(f"written: {target} and {target.with_suffix('.png')}")
     return 0 if all(result.equal for result in found) else 1
 

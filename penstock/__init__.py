@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from penstock.inputs import read as read
     from penstock.inputs import read_files as read_files
     from penstock.inputs import read_stdin as read_stdin
+    from penstock.inputs import read_topic as read_topic
     from penstock.outputs import callback as callback
     from penstock.outputs import collect as collect
     from penstock.outputs import console as console
     from penstock.outputs import files as files
+    from penstock.outputs import topic as topic
     from penstock.pipeline import Pipeline as Pipeline
     from penstock.report import Counts as Counts
     from penstock.report import Progress as Progress
@@ -46,8 +48,8 @@ _HOMES = {
     "aggregates": ("Aggregator",),
     "contracts": ("Epoch", "Rejected", "Sink", "Source"),
     "errors": ("CheckpointError", "PenstockError", "PipelineError", "RunError", "SettingsError"),
-    "inputs": ("datagen", "from_items", "read", "read_files", "read_stdin"),
-    "outputs": ("callback", "collect", "console", "files"),
+    "inputs": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic"),
+    "outputs": ("callback", "collect", "console", "files", "topic"),
     "pipeline": ("Pipeline",),
     "report": ("Counts", "Progress", "Report"),
     "schema": ("Schema",),

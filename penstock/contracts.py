@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from penstock.schema import Field, Schema
 
+if TYPE_CHECKING:
+    from penstock.settings import Settings
+
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
 OnError = Literal["reject", "fail"]
 Offsets = Mapping[str, int | str]
+
+# The column that carries a sink's `row_key` beside the user's own.
+ROW_KEY = "__penstock_key"
 
 # The one schema of rejected rows; made of fields, for workers need it and should not load the SQL parser.
 REJECTED = Schema(
@@ -59,6 +65,9 @@ class Connector:
 
     def under(self, folder: str) -> None:
         """Learn the folder that relative paths start from; called before `check`."""
+
+    def within(self, job: str, settings: Settings) -> None:
+        """Learn the job's name and where it runs; called before `check`."""
 
     def check(self) -> None:
         """Raise a SettingsError if it cannot be used; called before Spark starts."""
@@ -128,9 +137,11 @@ class Sink(Connector):
 
     `prepare` runs in a task and may run twice; its token says what it staged. `commit` runs in the driver
     with all tokens of an epoch and may run twice with the same `epoch.id`: the second time does nothing.
+    `row_key` is SQL; its value comes with each row as bytes, in a further column `ROW_KEY`.
     """
 
     guarantee: Guarantee = "at_least_once"
+    row_key: str | None = None
     updates: bool = False
     partitions: int | None = None
 

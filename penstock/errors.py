@@ -8,11 +8,12 @@ PenstockError                 .node .hint .transient, exit code
 │   └── NotSerializable
 ├── SettingsError      (2)    where it runs is wrong
 │   ├── UnknownSetting, MissingInput, MissingJava, BadEntry, MissingPart
+│   └── UnknownTopic, UnknownGroup, BrokerRefused
 ├── CheckpointError    (2)    the checkpoint does not fit
 │   ├── CheckpointInUse, CheckpointMismatch, CheckpointDamaged
 └── RunError           (1)    the job failed while it ran
     ├── ExpressionFailed, FunctionFailed, RowRejected
-    └── SourceFailed, SinkFailed, DiskFull, PortTaken, SparkFailed
+    └── SourceFailed, SinkFailed, NoBroker, DiskFull, PortTaken, SparkFailed
 """
 
 from __future__ import annotations
@@ -144,6 +145,18 @@ class MissingPart(SettingsError):
     """An optional part is not installed."""
 
 
+class UnknownTopic(SettingsError):
+    """The broker has no topic, or no partition, of that name."""
+
+
+class UnknownGroup(SettingsError):
+    """The broker has no consumer group of that name."""
+
+
+class BrokerRefused(SettingsError):
+    """The broker answered, and does not do what it was asked; nothing was changed."""
+
+
 class CheckpointError(PenstockError):
     """The checkpoint does not fit; it was not touched."""
 
@@ -184,6 +197,10 @@ class SourceFailed(RunError):
 
 class SinkFailed(RunError):
     """A sink could not be written."""
+
+
+class NoBroker(RunError):
+    """No broker answers at the address that was given."""
 
 
 class DiskFull(RunError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from penstock.connectors.datagen import DataGen
@@ -10,6 +10,7 @@ from penstock.connectors.files import FileSource
 from penstock.connectors.items import ItemSource
 from penstock.connectors.stdin import StdinSource
 from penstock.contracts import OnError, Source
+from penstock.durations import Time
 from penstock.errors import BadValue
 from penstock.plan.nodes import Read
 from penstock.schema import Schema, Shape
@@ -31,6 +32,32 @@ def read_files(
     """
     given = Schema(schema) if schema is not None else None
     return read(FileSource(path, given, format, on_error, base=Settings.load().files))
+
+
+def read_topic(
+    name: str,
+    *,
+    schema: Shape | None = None,
+    format: Literal["json", "csv", "raw", "avro", "protobuf"] = "json",
+    start: Time = "earliest",
+    include: str | Sequence[str] = (),
+    on_loss: Literal["fail", "continue"] = "fail",
+    on_error: OnError = "reject",
+    connection: str = "log",
+) -> Stream:
+    """Read a topic of Penstock's log or of Kafka, from its beginning, its end or a time on, and what is added later.
+
+    json and csv need a schema; raw gives the payload in the column `value`. `include` adds columns of the record
+    itself: "key", "headers", "partition", "offset", "timestamp", each named with a leading `_`. Offsets that were
+    removed before they were read stop the job, or are counted as rejected with `on_loss="continue"`. `connection` is
+    "log", a name in the settings or an address.
+    """
+    from penstock.connectors.topics import TopicSource
+
+    given = Schema(schema) if schema is not None else None
+    names = (include,) if isinstance(include, str) else tuple(include)
+    options: dict[str, Any] = {"start": start, "include": names, "on_loss": on_loss, "on_error": on_error}
+    return read(TopicSource(name, given, format, connection=connection, **options))
 
 
 def read_stdin(*, schema: Shape | None = None, format: Literal["text", "csv", "json"] = "text") -> Stream:

@@ -14,9 +14,11 @@ from penstock.errors import UnknownSetting, choices
 
 FILE = "penstock.toml"
 PREFIX = "PENSTOCK_"
+HIDDEN = "***"
 
 State = Literal["memory", "rocksdb"]
 Lane = Literal["auto", "spark"]
+Reader = Literal["penstock", "spark"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Settings:
     connections   addresses by the name that pipelines call them
     state         where Spark keeps state: "memory" or "rocksdb"
     lane          "auto" lets the native lane take what it can, "spark" leaves all to Spark
+    kafka_reader  who reads topics: "penstock", or "spark" for Spark's connector (`penstock jars fetch kafka`)
     parallelism   how many tasks run at once; None is the number of cores
     epoch_rows    rows that an epoch reads of each source; None adapts to the backlog
     spark         further configuration of Spark, which wins over Penstock's own
@@ -39,14 +42,15 @@ class Settings:
     'local[2,4]'
     """
 
-    log: str | None = None
+    log: str | None = field(default=None, repr=False)
     spark_master: str | None = None
     checkpoints: str = ".penstock/checkpoints"
     files: str = "."
     registry: str | None = None
-    connections: Mapping[str, str] = field(default_factory=dict)
+    connections: Mapping[str, str] = field(default_factory=dict, repr=False)
     state: State = "memory"
     lane: Lane = "auto"
+    kafka_reader: Reader = "penstock"
     parallelism: int | None = None
     epoch_rows: int | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
@@ -83,8 +87,18 @@ class Settings:
 
 
 NAMES = tuple(part.name for part in fields(Settings))
+_SECRET = re.compile(r"((?:^(?!\w+://)|(?<=://))[^:@\s]*:)\S*(?=@)|(?<=password=)[^&\s]*")
 # Variables with our prefix that are no settings: they steer the program, its tests and its benchmarks.
-_NO_SETTINGS = re.compile(rf"{PREFIX}(DEBUG|PROFILE|TEST_.*|BENCH_.*)")
+_NO_SETTINGS = re.compile(rf"{PREFIX}(DEBUG|PROFILE|PASSWORD|TEST_.*|BENCH_.*)")
+
+
+def masked(text: str) -> str:
+    """Return a text without the passwords of the URLs in it.
+
+    >>> masked("kafka://ada:secret@a:1")
+    'kafka://ada:***@a:1'
+    """
+    return _SECRET.sub(lambda found: f"{found[1] or ''}{HIDDEN}", text)
 
 
 def cores() -> int:
@@ -148,7 +162,7 @@ def _known(given: Mapping[str, Any], valid: Collection[str], where: str, label: 
 
 
 def _wrong(name: str, value: object, where: str, expected: str) -> UnknownSetting:
-    return UnknownSetting(f"{where}: {name} = {value!r} is not {expected}")
+    return UnknownSetting(masked(f"{where}: {name} = {value!r} is not {expected}"))
 
 
 def _text(name: str, value: object, where: str) -> str:
@@ -221,6 +235,7 @@ _READERS: dict[str, Callable[[str, Any, str], Any]] = {
     "connections": _mapping,
     "state": _one_of("memory", "rocksdb"),
     "lane": _one_of("auto", "spark"),
+    "kafka_reader": _one_of("penstock", "spark"),
     "parallelism": _maybe_count,
     "epoch_rows": _maybe_count,
     "spark": _mapping,

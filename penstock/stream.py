@@ -167,7 +167,7 @@ class Stream(_Flow):
         """End the stream in a sink."""
         if not isinstance(sink, Sink):
             message = f"{sink!r} is not a sink"
-            raise BadValue(message, node="to", hint="sinks: files(), console(), collect(), callback()")
+            raise BadValue(message, node="to", hint="sinks: topic(), files(), console(), collect(), callback()")
         return Output(nodes.Write(input=self.node, sink=sink))
 
     def _python(

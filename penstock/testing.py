@@ -282,7 +282,8 @@ def _rebuilt(
         if name not in inputs:
             return node
         rows = [item for item in inputs[name] if item is not EOF and not isinstance(item, Control)]
-        return Read(source=ItemSource(rows, node.schema, name), name=name)
+        payloads = getattr(node.source, "payloads", None)
+        return Read(source=ItemSource(rows, node.schema, name, payloads and payloads.one), name=name)
     changes: dict[str, Any] = {"name": name if node.name or node.stateful else None}
     if isinstance(node, Write):
         changes |= {"name": name, "sink": _memory(node.sink, name, sinks)}

@@ -37,3 +37,28 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
 def at(seconds: float) -> datetime:
     """A time some seconds into 2026."""
     return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """The address of Apache Kafka, one node for the whole run; skips where it cannot be had."""
+    from tests.brokers import running_kafka
+
+    with running_kafka() as bootstrap:
+        yield bootstrap
+
+
+@pytest.fixture(scope="session")
+def event_log() -> Iterator[str]:
+    """The address of Penstock's own log, one for the whole run."""
+    from benchmarks.peers.penstock_log import PenstockServer
+
+    with PenstockServer() as server:
+        yield server.bootstrap
+
+
+@pytest.fixture(params=["event_log", "kafka"])
+def broker(request: pytest.FixtureRequest) -> str:
+    """Both brokers, one after the other: what holds on one must hold on the other."""
+    address: str = request.getfixturevalue(request.param)
+    return address

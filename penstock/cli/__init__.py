@@ -10,22 +10,18 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import bench, demo, doctor, explain, run
+from penstock.cli.commands import Commands
 from penstock.errors import PenstockError
 
 app = typer.Typer(
     name="penstock",
+    cls=Commands,
     help="Build streaming pipelines in Python and SQL, and run them exactly once on Spark.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("run")(run.run)
-app.command("explain")(explain.explain)
-app.command("demo")(demo.demo)
-app.add_typer(bench.app, name="bench")
-app.command("doctor")(doctor.doctor)
 
 
 def _show_version(wanted: bool) -> None:

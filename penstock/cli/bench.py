@@ -18,7 +18,12 @@ Json = Annotated[
     Path | None, typer.Option("--json", dir_okay=False, metavar="FILE", help="Write the results here too.")
 ]
 
-app = typer.Typer(help="Measure Penstock against others on this machine.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Measure Penstock against others on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 
 @app.command()
@@ -43,6 +48,19 @@ def vwap(
 def latency(json: Json = None) -> None:
     """Time an epoch of 1,000 rows: stateless, windowed and Python stages, against PySpark's defaults."""
     raise typer.Exit(_benchmark("latency").run(json=json) or 0)
+
+
+@app.command()
+def log(
+    records: Annotated[
+        int, typer.Option(min=1, help="How many records of 1 KB are produced and consumed.")
+    ] = 1_000_000,
+    seconds: Annotated[int, typer.Option(min=1, help="How long latency is measured.")] = 20,
+    spark: Annotated[bool, typer.Option(help="Let Spark read 1,000,000 JSON records from each broker too.")] = True,
+    json: Json = None,
+) -> None:
+    """Produce, consume, latency, memory and start of Penstock's log, beside Apache Kafka."""
+    raise typer.Exit(_benchmark("log").run(json=json, records=records, seconds=seconds, spark=spark) or 0)
 
 
 def _read_peers(text: str) -> list[str]:

@@ -8,11 +8,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.cli import log_users
+from penstock.cli import log_check, log_users
 
-app = typer.Typer(help="Run the event log: a durable broker that every Kafka client can talk to.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run the event log: a durable broker that every Kafka client can talk to.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 app.add_typer(log_users.app, name="user")
+app.command("check")(log_check.check)
 
 DATA = ".penstock/log"
 Folder = Annotated[Path, typer.Option("--data", help="Folder that holds the log.")]

@@ -13,7 +13,9 @@ from penstock.errors import SettingsError
 from penstock.log.security.credentials import SCRAM
 from penstock.log.security.users import Users
 
-app = typer.Typer(help="Add, list and remove the users of a log.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Add, list and remove the users of a log.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
 DEFAULT_DATA = Path(".penstock/log")
 Data = Annotated[
     Path, typer.Option("--data", file_okay=False, metavar="DIR", help="The data folder of the log.", show_default=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Protocol
 
 from penstock.connectors.console import ConsoleSink
@@ -23,16 +24,29 @@ class _SinkKind(Protocol):
     def from_spec(self, spec: dict[str, Any]) -> Sink: ...
 
 
+class _Later:
+    """A kind that is loaded when a plan names it: few pipelines need its client library."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def from_spec(self, spec: dict[str, Any]) -> Any:
+        kind = getattr(import_module(f"penstock.connectors.{self._module}"), self._name)
+        return kind.from_spec(spec)
+
+
 SOURCES: dict[str, _SourceKind] = {
     "datagen": DataGen,
     "files": FileSource,
     "items": ItemSource,
     "stdin": StdinSource,
+    "topic": _Later("topics", "TopicSource"),
 }
 # `collect` and `callback` hold Python of their process, so no JSON leads to them.
 SINKS: dict[str, _SinkKind] = {
     "console": ConsoleSink,
     "files": FileSink,
+    "topic": _Later("topic_sink", "TopicSink"),
 }
 
 

@@ -7,6 +7,7 @@ refuses nothing that Arrow takes, so a line's fate does not depend on the block 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -79,6 +80,31 @@ class Parser:
         if batch.num_rows:
             yield batch
 
+    def rows(self, payloads: Sequence[bytes]) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """Return the rows of payloads that are a line each, in order, and why others are no row, by their place."""
+        data = b"\n".join(payloads)
+        if data.count(b"\n") == len(payloads) - 1:
+            with contextlib.suppress(pa.ArrowInvalid, UnicodeDecodeError):
+                batch = self._decode(data)
+                if batch.num_rows == len(payloads):
+                    return self._kept(batch, range(len(payloads)), {})
+        bad = {n: why for n, line in enumerate(payloads) if (why := self._no_line(line))}
+        batch, kept, rejects = self._isolate([(n, line) for n, line in enumerate(payloads) if n not in bad])
+        return self._kept(batch, [n for n, _ in kept], bad | {n: why for n, _, why in rejects})
+
+    def _kept(
+        self, batch: pa.RecordBatch, places: Sequence[int], bad: dict[int, str]
+    ) -> tuple[pa.RecordBatch, dict[int, str]]:
+        nulls = broken(batch, self._schema)
+        if nulls:
+            batch = without(batch, [n for n, _ in nulls])
+        return batch, bad | {places[n]: why for n, why in nulls}
+
+    def _no_line(self, payload: bytes) -> str | None:
+        if self._decoder.blank(payload):
+            return "an empty payload"
+        return "a line break inside the payload" if b"\n" in payload else None
+
     def _decode(self, data: bytes) -> pa.RecordBatch:
         if not data.isascii():
             data.decode()
@@ -121,7 +147,7 @@ class Parser:
         return self._joined(good), kept, [(*lines[n], bad[n]) for n in sorted(bad)]
 
     def _screen(self, lines: Sequence[bytes]) -> dict[int, str]:
-        bad = {n: why for n, line in enumerate(lines) if not line.isascii() and (why := _not_text(line))}
+        bad = {n: why for n, line in enumerate(lines) if not line.isascii() and (why := not_text(line))}
         rest = [n for n in range(len(lines)) if n not in bad]
         return bad | {rest[n]: why for n, why in self._decoder.screen([lines[n] for n in rest]).items()}
 
@@ -135,7 +161,8 @@ def _cut(piece: list[int], parts: int) -> list[list[int]]:
     return [piece[at : at + size] for at in range(0, len(piece), size)]
 
 
-def _not_text(line: bytes) -> str | None:
+def not_text(line: bytes) -> str | None:
+    """Say why bytes are no text, or None if they are."""
     try:
         line.decode()
     except UnicodeDecodeError as error:

@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,8 @@ from penstock.contracts import Offsets, Rejected, Source
 from penstock.errors import BadSchema, choices
 from penstock.schema import Schema, Shape
 
+Payload = Callable[[bytes], dict[str, Any] | str]
+
 
 class ItemSource(Source):
     """Rows as dicts, dataclasses or tuples; bytes are payloads that are parsed as JSON.
@@ -31,11 +33,13 @@ class ItemSource(Source):
     {'0': 2}
     """
 
-    def __init__(self, rows: Iterable[Any], schema: Shape, name: str = "items") -> None:
+    def __init__(self, rows: Iterable[Any], schema: Shape, name: str = "items", payload: Payload | None = None) -> None:
+        """Take rows; `payload` reads bytes, each to a row or to the reason why it is none."""
         self.name, self.schema = name, Schema(schema)
         self._bad: dict[int, Rejected] = {}
         self._folder: str | None = None
-        records = [self._record(number, row) for number, row in enumerate(rows)]
+        read = payload or self._json
+        records = [self._record(number, row, read) for number, row in enumerate(rows)]
         self._batch = pa.RecordBatch.from_pylist(records, schema=self.schema.nullable().arrow)
         self._set_nulls_aside()
 
@@ -102,9 +106,13 @@ class ItemSource(Source):
         rows = _text(sink.getvalue().to_pybytes())
         return {"kind": "items", "name": self.name, "schema": self.schema.ddl, "rows": rows, "bad": bad}
 
-    def _record(self, number: int, row: Any) -> dict[str, Any]:
+    def _record(self, number: int, row: Any, read: Payload) -> dict[str, Any]:
         if isinstance(row, bytes):
-            return self._payload(number, row)
+            found = read(row)
+            if isinstance(found, str):
+                self._bad[number] = Rejected(found, row, f"{self.name}:{number}")
+                return {}
+            return found
         record = _as_dict(row, self.schema, number)
         unknown = [name for name in record if name not in self.schema]
         if unknown:
@@ -113,16 +121,10 @@ class ItemSource(Source):
         where = f"{self.name}: row {number}"
         return {f.name: column_value(record.get(f.name), f, where) for f in self.schema}
 
-    def _payload(self, number: int, raw: bytes) -> dict[str, Any]:
+    def _json(self, raw: bytes) -> dict[str, Any] | str:
         # A payload is one document, wherever its lines end.
-        for item in parser("json", self.schema).parse(raw.replace(b"\n", b" "), self.name, number):
-            if isinstance(item, Rejected):
-                self._bad[number] = Rejected(item.reason, raw, f"{self.name}:{number}")
-            else:
-                record: dict[str, Any] = item.to_pylist()[0]
-                return record
-        self._bad.setdefault(number, Rejected("an empty payload", raw, f"{self.name}:{number}"))
-        return {}
+        batch, bad = parser("json", self.schema).rows([raw.replace(b"\n", b"\t")])
+        return bad[0] if bad else dict(batch.to_pylist()[0])
 
     def _set_nulls_aside(self) -> None:
         for number, reason in broken(self._batch, self.schema):

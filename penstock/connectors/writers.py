@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Protocol
 
@@ -75,15 +76,20 @@ class JsonFile:
         """Add rows."""
         if not batch.num_rows:
             return
-        parts: list[pa.Array | str] = []
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            parts += [f"{', ' if parts else '{'}{json.dumps(name, ensure_ascii=False)}: ", json_text(column)]
-        lines = pc.binary_join_element_wise(*parts, "}\n", "")
+        lines = json_documents(batch, "}\n")
         self._file.write(pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "")[0].as_buffer())
 
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
+
+
+def json_documents(batch: pa.RecordBatch, end: str = "}") -> pa.Array:
+    """Return each row as a JSON document."""
+    parts: list[pa.Array | str] = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        parts += [f"{', ' if parts else '{'}{json.dumps(name, ensure_ascii=False)}: ", json_text(column)]
+    return pc.binary_join_element_wise(*parts, end, "")
 
 
 def iso(times: pa.Array) -> pa.Array:
@@ -99,7 +105,7 @@ def json_text(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         text = _quoted(iso(column) if pa.types.is_timestamp(kind) else column.cast(pa.string()))
-    elif pa.types.is_nested(kind) or _not_finite(column):
+    elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or _not_finite(column):
         text = pa.array([json.dumps(_plain(v, kind), ensure_ascii=False) for v in column.to_pylist()])
     else:
         text = column.cast(pa.string())
@@ -113,7 +119,7 @@ def _quoted(text: pa.Array) -> pa.Array:
 
 
 def _plain(value: object, kind: pa.DataType) -> object:
-    """Return a nested value as `json.dumps` takes it."""
+    """Return a value as `json.dumps` takes it; bytes are text in base64, as Spark and Kafka Connect write them."""
     if value is None or pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return value
     if isinstance(value, list) and pa.types.is_map(kind):
@@ -122,6 +128,8 @@ def _plain(value: object, kind: pa.DataType) -> object:
         return [_plain(part, kind.value_type) for part in value]
     if isinstance(value, dict):
         return {part.name: _plain(value[part.name], part.type) for part in kind}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
     scalar = pa.array([value], kind)
     return (iso(scalar) if pa.types.is_timestamp(kind) else scalar.cast(pa.string()))[0].as_py()
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from penstock.log.cleaner import Cleaner
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.coordinator import GroupCoordinator
 from penstock.log.memory import Memory
@@ -55,11 +56,12 @@ class Broker:
         self.limits = limits or Limits()
         self.metrics = Metrics()
         self.memory = Memory(max(self.limits.in_flight_bytes, self.limits.request_bytes))
-        self.store = Store(folder, self._rolled)
+        self.store = Store(folder, self._vouch)
         self.security = security or open_security(folder)
         self.syncer = Syncer(self.metrics.fsync_seconds)
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)
+        self.cleaner = Cleaner(self)
         self.host, self.port = "127.0.0.1", 0
         self.auto_create = True
         self.default_partitions = 1
@@ -86,9 +88,11 @@ class Broker:
         self.syncer.start(asyncio.get_running_loop())
         await self.groups.start()
         await self.transactions.start()
+        self.cleaner.start()
 
     async def stop(self) -> None:
         """Put everything on disk."""
+        await self.cleaner.stop()
         await self.transactions.stop()
         await self.groups.stop()
         self.syncer.stop()
@@ -134,9 +138,9 @@ class Broker:
         await done
         return appended.base_offset
 
-    def _rolled(self, partition: Partition, closed: Segment, point: Snapshot) -> None:
-        # The snapshot vouches for what is on disk, so the closed segment has to be there first.
-        self.syncer.sync(closed.handle, lambda error: None if error else save(partition.folder, point))
+    def _vouch(self, partition: Partition, written: Segment, point: Snapshot) -> None:
+        # The snapshot vouches for what is on disk, so the segment has to be there first.
+        self.syncer.vouch(written.handle, partial(save, partition.folder, point))
 
 
 def _finish(done: asyncio.Future[None], error: OSError | None) -> None:

@@ -49,3 +49,8 @@ class Call:
         """Say whether the client may do something."""
         access = self.broker.security.access
         return access is None or access.allowed(self.principal, self.host, operation, resource, name)
+
+    def allowed_somewhere(self, operation: str, resource: str) -> bool:
+        """Say whether the client may do something with any resource of a kind, be it there yet or not."""
+        access = self.broker.security.access
+        return access is None or access.allowed_somewhere(self.principal, self.host, operation, resource)

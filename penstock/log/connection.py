@@ -52,7 +52,9 @@ class Connection:
         self.host = host
         self.authentication = authentication
         self.active_at = broker.clock()
-        self._frames = Frames(broker.limits.request_bytes)
+        self.began_at = self.active_at  # when the request began that is arriving
+        self._frames = Frames(broker.limits.login_bytes)
+        self._allow_size()
         self._answers: deque[Answer] = deque()
         self._later: deque[bytes] = deque()
         self._serial = False
@@ -88,6 +90,12 @@ class Connection:
         """The client showed a certificate of this name."""
         if certificate is not None and self.authentication is not None:
             self.authentication.principal = certificate
+            self._allow_size()
+
+    def _allow_size(self) -> None:
+        """Let requests be large once it is known who sends them."""
+        if self.authentication is None or self.authentication.ready:
+            self._frames.max_bytes = self.broker.limits.request_bytes
 
     def opened(self, wire: Wire) -> None:
         """The connection stands."""
@@ -100,8 +108,12 @@ class Connection:
     def buffer_updated(self, count: int) -> None:
         """Serve the requests that are whole now."""
         self.active_at = self.broker.clock()
+        began = not self._frames.unfinished
         try:
-            for frame in self._frames.received(count):
+            frames = self._frames.received(count)
+            if began or frames:
+                self.began_at = self.active_at
+            for frame in frames:
                 self._take(frame)
                 self._frames.done(frame)
         except LogError as error:
@@ -109,16 +121,13 @@ class Connection:
         except Exception:
             log.exception("a request of %s failed; the connection is closed", self.host)
             self.close()
-        if self._frames.held != self._held:
+        if self._wire is not None and self._frames.held != self._held:
             self._hold(self._frames.held)
 
     def _hold(self, size: int) -> None:
-        memory = self.broker.memory
-        memory.change(size - self._held)
         self._held = size
-        if size and memory.must_wait(size):
+        if self.broker.memory.hold(self._go_on, size):
             self._pause()
-            memory.wait(self._go_on)
 
     def _take(self, frame: memoryview) -> None:
         if self._serial or self._later:
@@ -190,6 +199,7 @@ class Connection:
         except Exception:
             log.exception("%s of version %d failed; the connection is closed", call.api.name, call.version)
             self.close()
+        self._allow_size()
         if self.authentication is not None and self.authentication.failed:
             self.close()
 
@@ -207,6 +217,7 @@ class Connection:
     async def _run_raw(self, call: Call, message: bytes) -> None:
         try:
             call.reply([await login_step(call, message)])
+            self._allow_size()
         except LogError as error:
             self._refuse(error)
 
@@ -220,9 +231,10 @@ class Connection:
             self._go_on()
 
     def _put(self, pieces: list[Piece]) -> None:
-        if self._wire is not None:
-            self._wire.send(pieces)
-            if self._wire.queued > _FULL:
+        wire = self._wire
+        if wire is not None:
+            wire.send(pieces)
+            if wire.queued > _FULL:
                 self._pause()
                 self.broker.call_later(0.01, self._go_on)
 
@@ -244,6 +256,7 @@ class Connection:
         if wire.queued > _FULL or wait > 0:
             self.broker.call_later(max(wait / 1000, 0.01), self._go_on)
         else:
+            self.began_at = self.broker.clock()
             wire.resume()
 
     def mute(self, milliseconds: int) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from penstock.log.errors import ErrorCode, LogError
 
 _SCRATCH = bytearray(1 << 16)  # one for all connections: idle ones hold no memory
-_FIRST = 1 << 20  # what a request's length may claim before its bytes have come
+_FIRST = 1 << 16  # what a request's length may claim before its bytes have come
 _SPARE: list[bytearray] = []
-_MOST_SPARE, _LARGEST_SPARE = 4, 1 << 21
+_MOST_SPARE, _SMALLEST_SPARE, _LARGEST_SPARE = 4, 1 << 19, 1 << 21
 
 
 class Frames:
     """Where the next bytes go, and which requests are whole."""
 
-    __slots__ = ("_body", "_filled", "_length", "_max_bytes", "_partial")
+    __slots__ = ("_body", "_filled", "_length", "_partial", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._partial = b""
         self._body: bytearray | None = None
         self._filled = 0
@@ -39,7 +39,7 @@ class Frames:
             return memoryview(_SCRATCH)[len(self._partial) :]
         if self._filled == len(self._body):
             # Grow as bytes come, not as a length claims.
-            self._body.extend(bytes(min(self._length - self._filled, self._filled)))
+            self._body.extend(bytes(min(_rounded(self._length) - self._filled, self._filled)))
         return memoryview(self._body)[self._filled : self._length]
 
     def received(self, count: int) -> list[memoryview]:
@@ -64,18 +64,20 @@ class Frames:
         """A request was handled; a large buffer serves the next one."""
         owner = frame.obj
         frame.release()
-        if isinstance(owner, bytearray) and _FIRST <= len(owner) <= _LARGEST_SPARE and len(_SPARE) < _MOST_SPARE:
+        if (
+            isinstance(owner, bytearray)
+            and _SMALLEST_SPARE <= len(owner) <= _LARGEST_SPARE
+            and len(_SPARE) < _MOST_SPARE
+        ):
             _SPARE.append(owner)
 
     def _checked(self, length: int) -> int:
-        if length > self._max_bytes:
-            raise LogError(ErrorCode.invalid_request, f"a request of {length} bytes; at most {self._max_bytes}")
+        if length > self.max_bytes:
+            raise LogError(ErrorCode.invalid_request, f"a request of {length} bytes; at most {self.max_bytes}")
         return length
 
     def _begin_body(self, length: int, start: memoryview) -> None:
-        body = _SPARE.pop() if _SPARE and length <= len(_SPARE[-1]) else bytearray(min(length, _FIRST))
-        if len(body) < len(start):
-            body.extend(bytes(len(start) - len(body)))
+        body = _SPARE.pop() if _SPARE and length <= len(_SPARE[-1]) else bytearray(_FIRST)
         body[: len(start)] = start
         self._body, self._filled, self._length = body, len(start), length
 
@@ -85,3 +87,8 @@ class Frames:
             return []
         body, self._body = self._body, None
         return [memoryview(body)[: self._length]]
+
+
+def _rounded(length: int) -> int:
+    # Requests of nearly the same size then fit the same spare buffer.
+    return -(-length // _FIRST) * _FIRST

@@ -107,6 +107,8 @@ class Metrics:
     def _looked_up(self, broker: Broker) -> Iterator[Metric]:
         topics = broker.store.topics.values()
         yield GaugeMetricFamily("penstock_log_partitions", "Partitions", sum(each.partitions for each in topics))
+        damaged = sum(len(segment.damaged) for each in broker.store.opened() for segment in each.segments)
+        yield GaugeMetricFamily("penstock_log_damaged", "Places in segments that cannot be read", damaged)
         sizes = self._sizes.by_topic(broker.store).items()
         yield _gauge("penstock_log_size_bytes", "Bytes on disk", ["topic"], (([topic], size) for topic, size in sizes))
         labels = ["group", "topic", "partition"]

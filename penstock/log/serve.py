@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import ssl
 import sys
@@ -40,6 +41,7 @@ class Options:
 
 async def serve_until_stopped(options: Options, say: Callable[[str], None]) -> None:
     """Serve until a signal comes, then finish what was begun."""
+    _allow_many_files()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -56,6 +58,12 @@ async def serve_until_stopped(options: Options, say: Callable[[str], None]) -> N
     if metrics is not None:
         await metrics.stop()
     await broker.stop()
+
+
+def _allow_many_files() -> None:
+    """Each connection takes a descriptor: use as many as the system grants."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _broker(options: Options, address: Address) -> Broker:

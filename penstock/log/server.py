@@ -122,8 +122,9 @@ class Server:
         """Close connections that are idle, or that take too long over one request."""
         now = self._broker.clock()
         for connection in list(self._connections):
-            allowed = _FRAME_SECONDS if connection.unfinished else self._broker.limits.idle_seconds
-            if not connection.waiting and now - connection.active_at > allowed * 1000:
+            late = connection.unfinished and now - connection.began_at > _FRAME_SECONDS * 1000
+            idle = now - connection.active_at > self._broker.limits.idle_seconds * 1000
+            if not connection.waiting and (late or idle):
                 connection.close()
         self._plan_sweep()
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from graphlib import TopologicalSorter
 
-from penstock.contracts import Sink
+from penstock.contracts import REJECTED, Sink
 from penstock.errors import DuplicateName, MissingSink
+from penstock.plan.expressions import scalar
 from penstock.plan.node import Node
 from penstock.plan.nodes import FlatMap, Read, Side, Write
 
@@ -25,6 +26,8 @@ class Graph:
             message = "the pipeline has no output"
             raise MissingSink(message, hint="end a stream with .to(sink) and pass it to Pipeline")
         self.rejected_to = rejected_to
+        if rejected_to is not None and rejected_to.row_key is not None:
+            scalar(rejected_to.row_key, REJECTED, node=f"rejected_to '{rejected_to.name}' key")
         self.nodes = tuple(_in_order(_with_late(outputs)))
         self.names = _names(self.nodes, rejected_to)
 

@@ -295,8 +295,10 @@ class Write(OneInput):
     def _checked(self) -> Schema:
         if self.input.updating and not self.sink.updates:
             message = f"{type(self.sink).__name__} cannot replace rows, and these rows are updated later"
-            hint = 'use emit="final", or a sink that takes updates: console, collect, callback'
+            hint = 'use emit="final", or a sink that takes updates: console, collect, callback, topic with key='
             raise UpdatingStream(message, hint=hint)
+        if self.sink.row_key is not None:
+            scalar(self.sink.row_key, self.input.schema, node=f"{self.label} key")
         return self.input.schema
 
     @property

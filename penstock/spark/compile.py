@@ -21,7 +21,8 @@ from penstock.spark import lower_state, python_nodes  # registers their lowering
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.clock import NAME as CLOCK
 from penstock.spark.clock import Clock
-from penstock.spark.context import Context, column
+from penstock.spark.connector_scan import by_connector, connector_frame
+from penstock.spark.context import Context, column, with_key
 from penstock.spark.hidden import WATERMARK
 from penstock.spark.lower import lower, watermarked
 from penstock.spark.scan import Scan
@@ -105,7 +106,8 @@ class _Compiler:
             clock=None,
             rejects=self.graph.rejected_to is not None,
         )
-        native = {prefix.times for prefix in self.lanes.prefixes.values()}
+        ours = (p for p in self.lanes.prefixes.values() if not by_connector(p.read.source, self.settings))
+        native = {prefix.times for prefix in ours}
         if any(isinstance(node, EventTime) and node not in native for node in self.nodes):
             clock = Clock(self.checkpoint.ticks)
             context.clock = self._scan(CLOCK, clock, clock.schema, Prefix(Read(source=clock)), carries=False)
@@ -116,7 +118,7 @@ class _Compiler:
         return side is not None and side.input in nodes
 
     def _visible(self, write: Write) -> DataFrame:
-        return self._frame(write.input).select(*map(column, write.schema.names))
+        return with_key(self._frame(write.input).select(*map(column, write.schema.names)), write.sink)
 
     def _frame(self, node: Node) -> DataFrame:
         """Lower a node once; what several branches share goes through one exchange, and so is computed once."""
@@ -160,7 +162,9 @@ class _Compiler:
     def _read(self, node: Read) -> DataFrame:
         prefix = self.lanes.prefixes[node]
         frame = self._scan(self.graph.name(node), node.source, node.schema, prefix, carries=self._carries(prefix))
-        return watermarked(frame, prefix.times, self.context, ticks=False) if prefix.times else frame
+        # Our own scan gives declared times among its rows; Spark's connector cannot.
+        ticks = by_connector(node.source, self.settings)
+        return watermarked(frame, prefix.times, self.context, ticks=ticks) if prefix.times else frame
 
     def _carries(self, prefix: Prefix) -> bool:
         """Rows carry the watermark when Spark, not the scan, parts the late ones."""
@@ -187,8 +191,10 @@ class _Compiler:
             program=native,
             ticks=str(self.checkpoint.ticks) if prefix.times else None,
         )
+        if by_connector(source, self.settings):
+            return connector_frame(self.spark, scan)
         self.spark.dataSource.register(scan.data_source())
-        return self.spark.readStream.format(name).load()
+        return self.spark.readStream.format(scan.format).load()
 
 
 def tagged(frames: list[DataFrame]) -> DataFrame:

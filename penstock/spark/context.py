@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from penstock.contracts import ROW_KEY, Sink
 from penstock.plan.graph import Graph, upstream
 from penstock.plan.lanes import Lanes
 from penstock.plan.node import Node
@@ -55,6 +56,13 @@ class Context:
 def column(name: str) -> Column:
     """A column by its bare name, whatever signs it holds."""
     return F.col(name if name.startswith("__penstock_") else f"`{name.replace('`', '``')}`")
+
+
+def with_key(frame: DataFrame, sink: Sink) -> DataFrame:
+    """Add the key of each row as bytes, if the sink asks for one."""
+    if sink.row_key is None:
+        return frame
+    return frame.withColumn(ROW_KEY, F.expr(sink.row_key).cast("string").cast("binary"))
 
 
 def keep_hidden(frame: DataFrame) -> list[Column]:

@@ -6,9 +6,10 @@ import dataclasses
 
 import pyarrow as pa
 
+from penstock.contracts import Sink
 from penstock.plan.node import Node
 from penstock.plan.nodes import Side, Write
-from penstock.spark.context import Context, column
+from penstock.spark.context import Context, column, with_key
 from penstock.spark.lower import lower
 
 
@@ -19,10 +20,17 @@ def handled(rows: pa.Table, side: Side, write: Write, context: Context) -> pa.Ta
     while node is not side:
         steps.append(node)
         (node,) = node.inputs
-    if not steps or not rows.num_rows:
+    if not rows.num_rows or not (steps or write.sink.row_key):
         return rows
     batch = dataclasses.replace(context, streaming=False, clock=None)
     frame = context.spark.createDataFrame(rows)
     for step in reversed(steps):
         frame = lower(step, batch, frame)
-    return frame.select(*map(column, write.schema.names)).toArrow()
+    return with_key(frame.select(*map(column, write.schema.names)), write.sink).toArrow()
+
+
+def keyed(rows: pa.Table, sink: Sink, context: Context) -> pa.Table:
+    """Add the key of each row, if the sink asks for one."""
+    if not rows.num_rows or sink.row_key is None:
+        return rows
+    return with_key(context.spark.createDataFrame(rows), sink).toArrow()

@@ -22,6 +22,20 @@ def last_offsets(folder: Path) -> dict[str, Any]:
     return found
 
 
+def note_planned(folder: Path, query: str, epoch: int, end: dict[str, Any]) -> None:
+    """Note up to where an epoch of a query reads a source."""
+    temporary = folder / f".planned-{query}"
+    temporary.write_text(json.dumps([epoch, end]))
+    os.replace(temporary, folder / f"planned-{query}.json")
+
+
+def reached_offsets(folder: Path, query: str, epoch: int) -> dict[str, Any]:
+    """Return up to where a source was read by an epoch that is done, if that was noted."""
+    path = folder / f"planned-{query}.json"
+    planned, end = json.loads(path.read_text()) if path.exists() else (epoch, {})
+    return end if planned <= epoch else {}
+
+
 def newest_epoch(query_folder: Path) -> int:
     """Return the newest epoch that Spark planned, or -1."""
     offsets = query_folder / "offsets"

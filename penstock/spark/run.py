@@ -6,22 +6,24 @@ import contextlib
 import re
 import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.contracts import REJECTED
+from penstock.contracts import REJECTED, Offsets
 from penstock.errors import PenstockError
 from penstock.plan.graph import Graph
-from penstock.plan.nodes import EventTime
+from penstock.plan.nodes import EventTime, Read
 from penstock.report import Counts, Progress, Report
 from penstock.settings import Settings
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.clock import END_OF_TIME
 from penstock.spark.compile import Query, compile_pipeline
+from penstock.spark.connector_scan import by_connector, connector_offsets, keep_reader
 from penstock.spark.faults import translate
-from penstock.spark.notes import last_offsets, watermark_us
+from penstock.spark.notes import last_offsets, reached_offsets, watermark_us
 from penstock.spark.prepare import prepared
 from penstock.spark.session import query_settings, session
 from penstock.spark.ship import ship_code
@@ -46,6 +48,7 @@ class Run:
         self.ended = self._closed = False
         self.error: PenstockError | None = None
         self._figures: tuple[int, int, int | None] = (-2, 0, None)
+        self._reached: dict[Read, Offsets] = {}
         self._stopping = threading.Event()
         self._done = threading.Event()
         self.queries: list[StreamingQuery] = []
@@ -121,17 +124,18 @@ class Run:
     # --- starting -------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        for read in self.graph.reads:
-            read.source.under(self.settings.files)
-            read.source.check()
+        sources = [read.source for read in self.graph.reads]
         sinks = [write.sink for write in self.graph.writes]
-        for sink in [*sinks, *([self.graph.rejected_to] if self.graph.rejected_to else [])]:
-            sink.under(self.settings.files)
-            sink.check()
+        for connector in [*sources, *sinks, *([self.graph.rejected_to] if self.graph.rejected_to else [])]:
+            connector.under(self.settings.files)
+            connector.within(self.name, self.settings)
+            connector.check()
 
     def _open(self) -> None:
         for read in self.graph.reads:
-            read.source.open(str(self.checkpoint.source(self.graph.name(read))))
+            folder = self.checkpoint.source(self.graph.name(read))
+            keep_reader(folder, read.source, self.settings)
+            read.source.open(str(folder))
         ship_code(self.graph)
         spark = session(self.settings)
         self.checkpoint.lease.share_with(spark._jvm)
@@ -162,6 +166,7 @@ class Run:
             return {name: int(rows) for name, rows in _METRIC.findall(text)}
 
         writer = EpochWriter(query, self.checkpoint, observed)
+        writer.on_done = partial(self._note_progress, query, writer)
         self.writers.append(writer)
         for key, value in query_settings(self.settings, branches=query.branches).items():
             spark.conf.set(key, value)
@@ -188,6 +193,7 @@ class Run:
             self._halt()
             for query in self.queries:
                 self._note_failure(query)
+            self._commit_progress()
             self._close()
             self._done.set()
 
@@ -214,8 +220,26 @@ class Run:
             self.checkpoint.tick(END_OF_TIME)
         self._closed = True
 
-    def _offsets(self, read: Any) -> dict[str, Any]:
+    def _offsets(self, read: Any) -> Offsets:
+        if by_connector(read.source, self.settings):
+            return connector_offsets(self.checkpoint.query(self._compiled[0].name), read.source.name)
         return last_offsets(self.checkpoint.source(self.graph.name(read)))
+
+    def _note_progress(self, query: Query, writer: EpochWriter) -> None:
+        for read in self.graph.reads:
+            folder = self.checkpoint.source(self.graph.name(read))
+            connected = by_connector(read.source, self.settings)
+            reached = self._offsets(read) if connected else reached_offsets(folder, query.name, writer.number)
+            if reached:
+                self._reached[read] = reached
+            if connected and reached:
+                read.source.commit(reached)
+
+    def _commit_progress(self) -> None:
+        """Tell sources how far the last epoch came: Spark tells them only when it plans the next one."""
+        for read, reached in self._reached.items():
+            with contextlib.suppress(Exception):
+                read.source.commit(reached)
 
     def _halt(self) -> None:
         """Stop every query between two epochs."""

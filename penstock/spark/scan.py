@@ -26,7 +26,7 @@ from penstock.native.program import Program
 from penstock.schema import Schema
 from penstock.spark.clock import read_ticks
 from penstock.spark.hidden import EVENT_TIME, TICK, WATERMARK
-from penstock.spark.notes import newest_epoch, note_offsets, watermark_us
+from penstock.spark.notes import newest_epoch, note_offsets, note_planned, watermark_us
 from penstock.spark.pacer import Pacer
 from penstock.spark.staging import PLANNING, Staging, rejected_table
 
@@ -50,6 +50,11 @@ class Scan:
     program: Program | None = None
     ticks: str | None = None
 
+    @property
+    def format(self) -> str:
+        """The name that Spark knows it by; the prefix keeps a topic called "json" apart from Spark's own formats."""
+        return f"penstock-{self.name}"
+
     def data_source(self) -> type[DataSource]:
         """Return a data source class that Spark can register under a name of its own."""
         scan = self
@@ -57,7 +62,7 @@ class Scan:
         class Bound(DataSource):
             @classmethod
             def name(cls) -> str:
-                return scan.name
+                return scan.format
 
             def schema(self) -> str:
                 return scan.output.nullable().ddl
@@ -115,7 +120,9 @@ class ScanReader(DataSourceStreamReader):
         (begin, first), (upto, last) = _parted(start), _parted(end)
         splits = self.scan.source.splits(begin, upto, self.scan.parallelism)
         folder = Path(self.scan.query_folder)
-        watermark = watermark_us(folder, newest_epoch(folder) - 1)
+        epoch = newest_epoch(folder)
+        watermark = watermark_us(folder, epoch - 1)
+        note_planned(Path(self.scan.notes), folder.name, epoch, upto)
         pieces = [Piece(split, number, watermark) for number, split in enumerate(splits)]
         if last > first and self.scan.ticks:
             pieces.append(Piece(None, -1, watermark, tuple(read_ticks(self.scan.ticks)[first:last])))

@@ -22,7 +22,7 @@ from penstock.plan.nodes import Write
 from penstock.report import Progress
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.compile import Query
-from penstock.spark.late import handled
+from penstock.spark.late import handled, keyed
 from penstock.spark.prepare import epoch_of
 from penstock.spark.records import Records, Totals
 from penstock.spark.staging import PLANNING, Staging
@@ -49,6 +49,7 @@ class EpochWriter:
         self.number = -1
         self.progress = Progress()
         self.on_epoch: Callable[[int, str], None] = lambda number, moment: None
+        self.on_done: Callable[[], None] = lambda: None
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Run one epoch."""
@@ -77,6 +78,7 @@ class EpochWriter:
         self.on_epoch(number, "committed")
         self._record(number, rows, time.monotonic() - begun)
         self.staging.clear(number)
+        self.on_done()
 
     def _prepared(self, frame: DataFrame) -> tuple[dict[str, int], list[list[Any]]]:
         """Run the epoch's tasks, and return the rows and tokens of each output."""
@@ -100,7 +102,7 @@ class EpochWriter:
         if sink is not None:
             bad = [t for node, t in self.staging.rows(number, "rejected") if node in self.query.owned]
             table = pa.concat_tables(bad) if bad else REJECTED.arrow.empty_table()
-            rows[sink.name] = self._publish(sink, sink.name, table, number)
+            rows[sink.name] = self._publish(sink, sink.name, keyed(table, sink, self.query.context), number)
         return rows
 
     def _publish_late(self, write: Write, late: dict[str, list[pa.Table]], number: int) -> int:

@@ -73,7 +73,7 @@ class GroupCoordinator:
             if isinstance(line, Decision):
                 self.offsets.end(line.producer_id, line.committed)
             elif isinstance(line.key, OffsetKey):
-                self.offsets.follow(line.producer_id, line.key, cast(Committed | None, line.value))
+                self.offsets.follow(line.producer_id, line.key, cast(Committed | None, line.value), line.position)
             elif isinstance(line.value, Snapshot):
                 groups[line.key.group] = line.value
             else:

@@ -1,7 +1,8 @@
-"""Keys and values of `__consumer_offsets`, byte for byte as Apache Kafka writes them, so that its tools can read them.
+"""Keys and values of `__consumer_offsets` in Apache Kafka's own formats, so that its tools can read them.
 
 Written are key versions 1 (offset) and 2 (group), and value versions 3 (group, offset) and 1 (an offset that says when
-it expires); read is every version before those too.
+it expires); read is every version before those too. Kafka 4.1 and later write offsets in version 4, with a topic id,
+and read all of these.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def _join_again(turn: Turn, event: Join) -> None:
         return _admit(turn, event, event.member_id)
     member = group.members[event.member_id]
     if _changes_nothing(group, member, event):
-        pass
+        turn.heard_of(member)
         turn.out.append(turn.joined(event.to, member))
     else:
         _wait(turn, member, event)

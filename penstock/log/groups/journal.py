@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.log.broker import Broker
 
 TOPIC = "__consumer_offsets"
+# All of it is read at start, and only closed segments are compacted: small ones keep the start short.
+_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(8 << 20)}
 _TRANSACTIONAL = 0x10
 
 
@@ -36,6 +38,7 @@ class Change(NamedTuple):
     producer_id: int
     key: Key
     value: Value
+    position: int
 
 
 class Decision(NamedTuple):
@@ -54,8 +57,7 @@ class Journal:
     @property
     def end(self) -> int:
         """Where the next change goes."""
-        self._ensure_topic()
-        return self._broker.store.partition(TOPIC, 0).end
+        return self._broker.store.partition(TOPIC, 0).end if TOPIC in self._broker.store.topics else 0
 
     async def write(self, changes: Changes, producer: tuple[int, int] | None = None) -> int:
         """Append changes as one batch, perhaps of a producer's transaction (id, epoch); return where the first went.
@@ -67,11 +69,11 @@ class Journal:
         id, epoch = producer or (-1, -1)
         kind = _TRANSACTIONAL if producer else 0
         batch = build_batch(records, producer_id=id, producer_epoch=epoch, attributes=kind)
-        self._ensure_topic()
         try:
+            self._ensure_topic()
             return await self._broker.write(TOPIC, 0, batch)
-        except LogError as failure:
-            raise LogError(ErrorCode.coordinator_not_available, failure.message) from failure
+        except (LogError, OSError) as failure:  # a full disk; clients ask again when they hear this
+            raise LogError(ErrorCode.coordinator_not_available, f"cannot write to {TOPIC}: {failure}") from failure
 
     def replay(self) -> Iterator[Change | Decision]:
         """Yield everything that was written, oldest first."""
@@ -86,7 +88,7 @@ class Journal:
 
     def _ensure_topic(self) -> None:
         if TOPIC not in self._broker.store.topics:
-            self._broker.store.create_topic(TOPIC, 1, {"cleanup.policy": "compact"}, internal=True)
+            self._broker.store.create_topic(TOPIC, 1, _SETTINGS, internal=True)
 
 
 def _encode(value: Value) -> bytes | None:
@@ -96,9 +98,9 @@ def _encode(value: Value) -> bytes | None:
 
 
 def _decode(producer_id: int, record: Record) -> Change | None:
-    key = decode_key(record.key or b"")
-    if key is None or record.value is None:
-        return key and Change(producer_id, key, None)
+    key, value, at = decode_key(record.key or b""), record.value, record.offset
+    if key is None or value is None:
+        return key and Change(producer_id, key, None, at)
     if isinstance(key, OffsetKey):
-        return Change(producer_id, key, decode_offset(record.value, record.offset))
-    return Change(producer_id, key, decode_group(record.value))
+        return Change(producer_id, key, decode_offset(value, at), at)
+    return Change(producer_id, key, decode_group(value), at)

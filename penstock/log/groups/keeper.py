@@ -34,10 +34,11 @@ class OffsetKeeper:
 
     async def remove(self, keys: Collection[OffsetKey]) -> None:
         """Delete offsets."""
-        if keys:
-            await self._journal.write(dict.fromkeys(keys))
-        for key in keys:
-            self.table.remove(key)
+        if not keys:
+            return
+        base = await self._journal.write(dict.fromkeys(keys))
+        for at, key in enumerate(keys):
+            self.table.remove(key, base + at)
 
 
 def _changes(group: str, offsets: Mapping[TopicPartition, Committed]) -> dict[OffsetKey, Committed]:

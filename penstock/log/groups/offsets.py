@@ -40,12 +40,16 @@ class OffsetTable:
         if current is None or current.position <= value.position:
             known[key.topic, key.partition] = value
 
-    def remove(self, key: OffsetKey) -> None:
-        """Forget an offset."""
-        known = self._committed.get(key.group, {})
-        known.pop((key.topic, key.partition), None)
+    def remove(self, key: OffsetKey, position: int) -> None:
+        """Forget an offset that the log has deleted at a position, and what undecided transactions wrote before it."""
+        known, place = self._committed.get(key.group, {}), (key.topic, key.partition)
+        if place in known and known[place].position < position:
+            del known[place]
         if not known:
             self._committed.pop(key.group, None)
+        for producer_id, pending in list(self._pending.items()):
+            if key in pending and pending[key].position < position:
+                self.forget(producer_id, [key])
 
     def begin(self, producer_id: int, key: OffsetKey, value: Committed) -> None:
         """Keep an offset aside until the producer's transaction is decided."""
@@ -68,10 +72,10 @@ class OffsetTable:
             self.commit(key, value)
         return {key.group for key in pending}
 
-    def follow(self, producer_id: int, key: OffsetKey, value: Committed | None) -> None:
-        """Repeat what the log says of an offset."""
+    def follow(self, producer_id: int, key: OffsetKey, value: Committed | None, position: int) -> None:
+        """Repeat what the log says of an offset at a position."""
         if value is None:
-            self.remove(key)
+            self.remove(key, position)
         elif producer_id < 0:
             self.commit(key, value)
         else:

@@ -68,7 +68,7 @@ def _member(group: Group, member: Member, chosen: bool) -> Fields:
         "member_id": member.id,
         "group_instance_id": member.instance_id,
         "client_id": member.client_id,
-        "client_host": f"/{member.client_host}",
+        "client_host": member.client_host,
         "member_metadata": group.subscription(member) if chosen else b"",
         "member_assignment": member.assignment if chosen else b"",
     }

@@ -64,7 +64,7 @@ def _join(call: Call, request: Any, instance_id: str | None) -> Join:
         member_id=request.member_id,
         instance_id=instance_id,
         client_id=call.client_id,
-        client_host=call.host,
+        client_host=f"/{call.host}",  # as Java writes an address
         session_timeout=session_timeout,
         rebalance_timeout=rebalance_timeout if rebalance_timeout > 0 else session_timeout,
         protocol_type=request.protocol_type,

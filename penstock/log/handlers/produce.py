@@ -10,7 +10,7 @@ from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.produce import Batches, ProduceRequest, Result, read_produce, write_produce
 from penstock.log.security.quotas import PRODUCE
-from penstock.log.storage.batches import header_at
+from penstock.log.storage.batches import HEADER_SIZE, header_at
 
 _ACKS = (-1, 0, 1)
 
@@ -95,18 +95,21 @@ def _check(call: Call, request: ProduceRequest, batches: Batches) -> None:
     topic = call.broker.store.topic(batches.topic)
     if topic.internal:
         raise LogError(ErrorCode.invalid_topic_exception, f"{batches.topic} is the broker's own")
-    if request.transactional_id is not None and batches.records:
-        _check_transaction(call, request.transactional_id, batches)
+    if batches.records:
+        _check_transaction(call, request.transactional_id, batches.topic, batches.partition, batches.records)
 
 
-def _check_transaction(call: Call, transactional_id: str, batches: Batches) -> None:
-    if not call.allowed("WRITE", "TRANSACTIONAL_ID", transactional_id):
+def _check_transaction(
+    call: Call, transactional_id: str | None, topic: str, partition: int, records: memoryview
+) -> None:
+    if transactional_id is not None and not call.allowed("WRITE", "TRANSACTIONAL_ID", transactional_id):
         raise LogError(ErrorCode.transactional_id_authorization_failed)
-    if batches.records is None or len(batches.records) < 61:
+    head = header_at(records) if len(records) >= HEADER_SIZE else None
+    if head is None or not head.is_transactional:
         return
-    head = header_at(batches.records)
-    code = call.broker.transactions.verify(
-        transactional_id, head.producer_id, head.producer_epoch, batches.topic, batches.partition
-    )
-    if head.is_transactional and code is not None:
+    if transactional_id is None:
+        # As in Kafka; without an id nobody would ever end what such a batch begins.
+        raise LogError(ErrorCode.transactional_id_authorization_failed, "a transactional batch without the id")
+    code = call.broker.transactions.verify(transactional_id, head.producer_id, head.producer_epoch, topic, partition)
+    if code is not None:
         raise LogError(code)

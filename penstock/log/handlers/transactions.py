@@ -52,10 +52,7 @@ def _check_may_init(call: Call, transactional_id: str | None) -> None:
 
 def _may_write_something(call: Call) -> bool:
     """Whoever may write to some topic may do so idempotently."""
-    topics = call.broker.store.topics
-    return call.allowed("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER) or any(
-        call.allowed("WRITE", "TOPIC", topic) for topic in topics
-    )
+    return call.allowed("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER) or call.allowed_somewhere("WRITE", "TOPIC")
 
 
 async def add_partitions_to_txn(call: Call, request: Any) -> Fields:

@@ -1,4 +1,4 @@
-"""Reading the few requests that are on the hot path, straight from the bytes."""
+"""Reading requests straight from the bytes, which may be anything."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import struct
 
 from penstock.log.errors import ErrorCode, LogError
 
-_I16, _I32, _I64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
+_I8, _I16, _I32, _I64 = struct.Struct(">b"), struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
+_F64 = struct.Struct(">d")
+_MOST_ITEMS = 250_000  # in all arrays of a request: a byte of it can become an object of a hundred
 
 
 class Cursor:
     """A place in a request; `flexible` requests have compact lengths and tagged fields."""
 
-    __slots__ = ("at", "data", "flexible")
+    __slots__ = ("at", "data", "flexible", "items")
 
     def __init__(self, data: memoryview, flexible: bool, at: int = 0) -> None:
         self.data = data
         self.at = at
         self.flexible = flexible
+        self.items = 0
 
     def int16(self) -> int:
         """Read two bytes."""
@@ -37,7 +40,12 @@ class Cursor:
     def int8(self) -> int:
         """Read one byte."""
         self.at += 1
-        return self.data[self.at - 1]
+        return int(_I8.unpack_from(self.data, self.at - 1)[0])
+
+    def float64(self) -> float:
+        """Read eight bytes."""
+        self.at += 8
+        return float(_F64.unpack_from(self.data, self.at - 8)[0])
 
     def unsigned(self) -> int:
         """Read a varint."""
@@ -54,10 +62,17 @@ class Cursor:
 
     def count(self) -> int:
         """Read the length of an array; a null one is empty."""
+        return self.length() or 0
+
+    def length(self) -> int | None:
+        """Read the length of an array or null."""
         count = self.unsigned() - 1 if self.flexible else self.int32()
-        if count > len(self.data) - self.at:
+        if count < 0:
+            return None
+        self.items += count
+        if count > len(self.data) - self.at or self.items > _MOST_ITEMS:
             raise LogError(ErrorCode.invalid_request, f"an array of {count} items in {len(self.data)} bytes")
-        return max(count, 0)
+        return count
 
     def text(self) -> str | None:
         """Read a string or null."""

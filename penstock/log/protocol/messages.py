@@ -1,4 +1,4 @@
-"""Requests read and replies written with kio, whose schemas are generated from Kafka's own.
+"""Requests read and replies written by kio's schemas, which are generated from Kafka's own.
 
 A handler answers with plain dicts for all versions at once; here each version takes the fields that it has.
 """
@@ -6,6 +6,7 @@ A handler answers with plain dicts for all versions at once; here each version t
 from __future__ import annotations
 
 import dataclasses
+import struct
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +16,11 @@ from io import BytesIO
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_writer
 
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.apis import Api
+from penstock.log.protocol.reading import read_entity
 
 Fields = Mapping[str, Any]
 
@@ -28,14 +30,12 @@ def given(request: Any, name: str, default: Any) -> Any:
     return getattr(request, name, default)
 
 
-def read_request(api: Api, version: int, body: bytes) -> Any:
+def read_request(api: Api, version: int, body: bytes | memoryview) -> Any:
     """Decode a request; what is no such request is refused."""
     try:
-        # Bytes behind the request are let pass, as Kafka does: librdkafka writes one tag too many in some requests.
-        request, _ = entity_reader(load_request_schema(api.key, version))(body, 0)
-    except Exception as error:
+        return read_entity(load_request_schema(api.key, version), memoryview(body))
+    except (LogError, struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:
         raise LogError(ErrorCode.invalid_request, f"no {api.name} request of version {version}: {error}") from error
-    return request
 
 
 def write_reply(api: Api, version: int, fields: Fields) -> bytes:
@@ -107,6 +107,7 @@ _ZEROS: dict[str, Any] = {
     "error_code": ErrorCode.none,
     "timedelta_i32": timedelta(),
     "timedelta_i64": timedelta(),
+    "datetime_i64": datetime(1970, 1, 1, tzinfo=UTC),
     "float64": 0.0,
 }
 

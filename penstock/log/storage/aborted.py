@@ -1,4 +1,7 @@
-"""The index of aborted transactions of a segment: what readers of committed records have to skip."""
+"""The index of aborted transactions of a segment: what readers of committed records have to skip.
+
+It is written when a snapshot begins to vouch for the segment; before that recovery reads the markers themselves.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,17 @@ import struct
 from pathlib import Path
 
 from penstock.log.storage.producers import Aborted
+from penstock.log.storage.snapshot import write_whole
 
 _ENTRY = struct.Struct(">hqqqq")  # Kafka's own file format: version, producer, first, last, last stable offset
 
 
-def add_aborted(path: Path, entry: Aborted) -> None:
-    """Append one transaction to the index file."""
-    with open(path, "ab") as file:
-        file.write(_ENTRY.pack(0, *entry))
-
-
 def write_aborted(path: Path, entries: list[Aborted]) -> None:
-    """Write the index of a segment anew."""
-    if entries or path.exists():
-        path.write_bytes(b"".join(_ENTRY.pack(0, *entry) for entry in entries))
+    """Write the index of a segment; most have none."""
+    if entries:
+        write_whole(path, b"".join(_ENTRY.pack(0, *entry) for entry in entries))
+    else:
+        path.unlink(missing_ok=True)
 
 
 def read_aborted(path: Path) -> list[Aborted]:

@@ -17,7 +17,8 @@ HEADER_SIZE = _HEADER.size
 SHORTEST = HEADER_SIZE
 LENGTH_END = 12  # base offset and length, which the length does not count
 _CRC_START = 21
-_MAGIC = 2
+MAGIC = 2
+HAS_HORIZON = 0x40
 _COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 
 
@@ -68,6 +69,16 @@ class Batch(NamedTuple):
         """Whether it marks the end of a transaction."""
         return bool(self.attributes & _CONTROL)
 
+    @property
+    def is_stamped(self) -> bool:
+        """Whether its records have the time of their arrival, which is `max_timestamp`."""
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def horizon(self) -> int | None:
+        """When compaction may drop its tombstones; it stands in the place of the first timestamp."""
+        return self.first_timestamp if self.attributes & HAS_HORIZON else None
+
 
 def header_at(data: Bytes, position: int = 0) -> Batch:
     """Return the header that stands at a position; the caller knows that it is whole."""
@@ -101,7 +112,7 @@ def check_batches(data: memoryview, max_bytes: int) -> list[tuple[int, Batch]]:
 
 
 def _check_batch(data: memoryview, position: int, batch: Batch, max_bytes: int) -> None:
-    if batch.magic != _MAGIC:
+    if batch.magic != MAGIC:
         raise LogError(ErrorCode.unsupported_for_message_format, f"message format {batch.magic}; only 2 is kept")
     if batch.size > max_bytes:
         raise LogError(ErrorCode.message_too_large, f"a batch of {batch.size} bytes; max.message.bytes is {max_bytes}")
@@ -122,11 +133,18 @@ def place(data: bytearray | memoryview, position: int, offset: int, leader_epoch
     struct.pack_into(">i", data, position + LENGTH_END, leader_epoch)
 
 
-def stamp(data: bytearray | memoryview, position: int, batch: Batch, now: int) -> None:
+def stamp(data: bytearray | memoryview, position: int, batch: Batch, now: int) -> Batch:
     """Replace a batch's timestamps by the time of its arrival (message.timestamp.type=LogAppendTime)."""
     struct.pack_into(">h", data, position + _CRC_START, batch.attributes | _LOG_APPEND_TIME)
     struct.pack_into(">q", data, position + 35, now)
     seal(data, position, batch.size)
+    return header_at(data, position)
+
+
+def write_header(data: bytearray, batch: Batch) -> None:
+    """Put a header before the records of a batch that was made or changed here, with its length and checksum."""
+    _HEADER.pack_into(data, 0, *batch._replace(length=len(data) - LENGTH_END))
+    seal(data, 0, len(data))
 
 
 def seal(data: bytearray | memoryview, position: int, size: int) -> None:

@@ -8,15 +8,25 @@ from pathlib import Path
 from typing import Protocol
 
 
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the folder's list of files."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 class Handle:
     """An open file; it is closed when nobody holds it any more, so that a slow send outlives its eviction."""
 
-    __slots__ = ("__weakref__", "fd", "path")
+    __slots__ = ("__weakref__", "_fresh", "fd", "path")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, create: bool = True) -> None:
         self.fd = -1
         self.path = path
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fresh = create and not path.exists()
+        self.fd = os.open(path, (os.O_RDWR | os.O_CREAT if create else os.O_RDONLY) | os.O_CLOEXEC, 0o644)
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -37,9 +47,23 @@ class Handle:
         """Forget what stands behind a position."""
         os.ftruncate(self.fd, size)
 
+    def replace(self, data: bytes) -> None:
+        """Hold nothing but this."""
+        self.cut(0)
+        self.write(data, 0)
+
+    @property
+    def size(self) -> int:
+        """Bytes in it."""
+        return os.fstat(self.fd).st_size
+
     def sync(self) -> None:
-        """Wait until the disk has it."""
+        """Wait until the disk has it, and its name too if it is new."""
         os.fdatasync(self.fd)
+        if self._fresh:
+            sync_folder(self.path.parent)
+            sync_folder(self.path.parent.parent)
+            self._fresh = False
 
 
 class Indexed(Protocol):
@@ -52,8 +76,9 @@ class Indexed(Protocol):
 class Handles:
     """The files used last; opening one more than `limit` lets go of the one used longest ago."""
 
-    def __init__(self, limit: int = 512, indexes: int = 256) -> None:
+    def __init__(self, limit: int = 512, indexes: int = 256, *, create: bool = True) -> None:
         self._limit = limit
+        self._create = create
         self._indexes = indexes
         self._open: OrderedDict[Path, Handle] = OrderedDict()
         self._indexed: OrderedDict[Indexed, None] = OrderedDict()
@@ -62,7 +87,7 @@ class Handles:
         """Return the open file, opening or creating it."""
         handle = self._open.get(path)
         if handle is None:
-            handle = self._open[path] = Handle(path)
+            handle = self._open[path] = Handle(path, create=self._create)
             if len(self._open) > self._limit:
                 self._open.popitem(last=False)
         else:
@@ -76,8 +101,13 @@ class Handles:
             self._indexed.popitem(last=False)[0].let_go()
 
     def forget(self, path: Path) -> None:
-        """Let go of a file that is deleted or renamed."""
+        """Let go of a file that is deleted or replaced."""
         self._open.pop(path, None)
+
+    @property
+    def open(self) -> int:
+        """How many files are kept open."""
+        return len(self._open)
 
     def close(self) -> None:
         """Let go of all."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from array import array
-from bisect import bisect_left, bisect_right
-from itertools import pairwise
+from bisect import bisect_right
+from operator import le, lt
 from pathlib import Path
 
 INTERVAL = 4096  # bytes of log between two entries
 _OFFSET = struct.Struct(">II")
 _TIME = struct.Struct(">qI")
+TIME_SIZE = _TIME.size
 
 
 class OffsetIndex:
@@ -26,34 +28,33 @@ class OffsetIndex:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def add(self, offset: int, position: int) -> bytes:
-        """Remember where a batch begins; return the entry's bytes for the file."""
-        self._offsets.append(offset)
-        self._positions.append(position)
+    @staticmethod
+    def entry(offset: int, position: int) -> bytes:
+        """Return the bytes of one entry."""
         return _OFFSET.pack(offset, position)
 
-    def position_before(self, offset: int) -> int:
-        """Return where the last known batch at or before an offset begins."""
+    def add(self, offset: int, position: int) -> None:
+        """Remember where a batch begins."""
+        self._offsets.append(offset)
+        self._positions.append(position)
+
+    def before(self, offset: int) -> tuple[int, int]:
+        """Return offset and position of the last known batch at or before an offset."""
         at = bisect_right(self._offsets, offset)
-        return self._positions[at - 1] if at else 0
+        return (self._offsets[at - 1], self._positions[at - 1]) if at else (0, 0)
+
+    def last(self) -> tuple[int, int]:
+        """Return offset and position of the last known batch."""
+        return (self._offsets[-1], self._positions[-1]) if self._offsets else (0, 0)
 
     def boundary_before(self, position: int) -> int:
         """Return the last known start of a batch at or before a position."""
         at = bisect_right(self._positions, position)
         return self._positions[at - 1] if at else 0
 
-    def boundaries_after(self, position: int) -> list[int]:
-        """Return the known starts of batches behind a position."""
-        return list(self._positions[bisect_right(self._positions, position) :])
-
-    def cut(self, position: int) -> None:
-        """Forget the batches that begin at or behind a position."""
-        at = bisect_left(self._positions, position)
-        del self._offsets[at:], self._positions[at:]
-
     def fits(self, size: int) -> bool:
         """Say whether this can be the index of a segment so long: entries grow and stay inside."""
-        rising = all(a < b for numbers in (self._offsets, self._positions) for a, b in pairwise(numbers))
+        rising = all(all(map(lt, numbers, numbers[1:])) for numbers in (self._offsets, self._positions))
         return rising and (not self._positions or self._positions[-1] < size)
 
     def encoded(self) -> bytes:
@@ -66,7 +67,24 @@ def time_entry(timestamp: int, offset: int) -> bytes:
     return _TIME.pack(timestamp, offset)
 
 
-def time_entries(path: Path) -> list[tuple[int, int]]:
-    """Return the (timestamp, relative offset) pairs of a time index; none if it is missing."""
-    data = path.read_bytes() if path.exists() else b""
-    return list(_TIME.iter_unpack(data[: len(data) // _TIME.size * _TIME.size]))
+def time_entries(path: Path) -> list[tuple[int, int]] | None:
+    """Return the (timestamp, relative offset) pairs of a time index; None if it is missing or no time index."""
+    data = path.read_bytes() if path.exists() else b"?"
+    if len(data) % TIME_SIZE:
+        return None
+    entries = list(_TIME.iter_unpack(data))
+    rising = all(all(map(le, numbers, numbers[1:])) for numbers in zip(*entries, strict=True))
+    return entries if rising else None
+
+
+def last_time(path: Path) -> tuple[int, int] | None:
+    """Return the last entry of a time index, if there is one."""
+    if not path.exists():
+        return None
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        if not size or size % TIME_SIZE:
+            return None
+        file.seek(size - TIME_SIZE)
+        timestamp, offset = _TIME.unpack(file.read(TIME_SIZE))
+        return timestamp, offset

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.storage.aborted import add_aborted
+from penstock.log.storage.aborted import write_aborted
 from penstock.log.storage.batches import Batch, check_batches, headers, place, stamp
+from penstock.log.storage.cleaned import Cleaned
 from penstock.log.storage.handles import Handles
 from penstock.log.storage.producers import Aborted, Producers
-from penstock.log.storage.records import ABORT, marker_outcome, open_batch
-from penstock.log.storage.segment import Segment, Slice
+from penstock.log.storage.records import ABORT, Record, marker_outcome, open_batch
+from penstock.log.storage.recovery import Law
+from penstock.log.storage.segment import MAX_SPAN, Segment, Slice
 from penstock.log.storage.snapshot import Snapshot, save, write_whole
-
-_MAX_SPAN = 2**31 - 1  # offsets of an index are relative and 32 bits wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,13 @@ class Partition:
         self.high = 0
         self.leader_epoch = 0
         self.epochs: list[tuple[int, int]] = [(0, 0)]  # (leader epoch, its first offset)
-        self.on_roll: Callable[[Partition, Segment, Snapshot], None] = _sync_now
+        self.epochs_known = False
+        self.cleaned = Cleaned()
+        self.vouch: Callable[[Partition, Segment, Snapshot], None] = vouch_now
+        self.vouched = (0, 0)  # base and size of the active segment when a snapshot was last taken
         self.waiters: set[Callable[[], None]] = set()
         self.failed = False
+        self.shortened = False  # opening found less than had been written
 
     @property
     def active(self) -> Segment:
@@ -87,8 +92,8 @@ class Partition:
         """Write a client's batches, or one of the broker's own; all of them or, with an error, none."""
         view = memoryview(data)
         batches = list(headers(view)) if internal else check_batches(view, self.rules.max_message_bytes)
-        first = batches[0][1]
-        if first.producer_id >= 0 and not internal:  # the coordinators' own batches have no sequences
+        # The coordinators' own batches have no sequences.
+        if not internal and any(batch.producer_id >= 0 or batch.is_transactional for _, batch in batches):
             known = self._known(batches)
             if known is not None:
                 return Appended(known, -1, True)
@@ -105,17 +110,17 @@ class Partition:
         base = offset = self.end
         for position, batch in batches:
             place(view, position, offset, self.leader_epoch)
-            if self.rules.stamps_arrival:
-                stamp(view, position, batch, now)
             offset += batch.last_offset_delta + 1
+        if self.rules.stamps_arrival:
+            batches = [(position, stamp(view, position, batch, now)) for position, batch in batches]
         segment = self._segment_for(len(view), offset, now)
         segment.append(view, batches, base)
-        self._remember(view, batches, base)
+        self._remember(view, batches, base, now)
         return Appended(base, now if self.rules.stamps_arrival else -1, False)
 
     def _segment_for(self, size: int, end: int, now: int) -> Segment:
         active = self.active
-        full = active.size + size > self.rules.segment_bytes or end - active.base > _MAX_SPAN
+        full = active.size + size > self.rules.segment_bytes or end - active.base > MAX_SPAN
         if active.size and (full or now - active.created > self.rules.segment_ms):
             return self.roll(now)
         if not active.size:
@@ -128,29 +133,41 @@ class Partition:
         fresh = Segment(self.folder / f"{closed.end:020d}.log", self.handles)
         fresh.created = now
         fresh.handle  # noqa: B018 - creates the file before anything relies on it
+        self._save_aborted()
+        closed.close()
         self.segments.append(fresh)
-        self.on_roll(self, closed, self.snapshot())
+        self.vouch(self, closed, self.snapshot())
         return fresh
 
-    def _remember(self, view: memoryview, batches: list[tuple[int, Batch]], offset: int) -> None:
+    def checkpoint(self, vouch: Callable[[Partition, Segment, Snapshot], None] | None = None) -> None:
+        """Save what recovery need not read again."""
+        self._save_aborted()
+        (vouch or self.vouch)(self, self.active, self.snapshot())
+
+    def _save_aborted(self) -> None:
+        # A snapshot is to vouch for the active segment; until then recovery reads the markers themselves.
+        write_aborted(self.active.aborted_path, self.aborted_in(self.active))
+
+    def aborted_in(self, segment: Segment) -> list[Aborted]:
+        """Return the transactions that were aborted by a marker in a segment."""
+        at = bisect_right(self.aborted, segment.base - 1, key=lambda entry: entry.last)
+        return [entry for entry in self.aborted[at:] if entry.last < segment.end]
+
+    def _remember(self, view: memoryview, batches: list[tuple[int, Batch]], offset: int, now: int) -> None:
         for position, batch in batches:
             if batch.producer_id >= 0:
-                entry = self.note(batch, offset, view[position : position + batch.size])
-                if entry is not None:
-                    add_aborted(self.active.path.with_suffix(".txnindex"), entry)
+                self.note(batch, offset, view[position : position + batch.size], now)
             offset += batch.last_offset_delta + 1
 
-    def note(self, batch: Batch, offset: int, data: memoryview) -> Aborted | None:
-        """Learn from a batch of a producer; return the transaction that it aborts, if it does."""
+    def note(self, batch: Batch, offset: int, data: memoryview, now: int) -> None:
+        """Learn from a batch of a producer."""
         if not batch.is_control:
-            self.producers.wrote(batch, offset)
-            return None
-        first = self.producers.ended(batch)
-        if first is None or marker_outcome(data) != ABORT:
-            return None
-        stable = min(self.producers.open.values(), default=offset + 1)
-        self.aborted.append(Aborted(batch.producer_id, first, offset, stable))
-        return self.aborted[-1]
+            self.producers.wrote(batch, offset, now)
+            return
+        first = self.producers.ended(batch, now)
+        if first is not None and marker_outcome(data) == ABORT:
+            stable = min(self.producers.open.values(), default=offset + 1)
+            self.aborted.append(Aborted(batch.producer_id, first, offset, stable))
 
     def read(self, offset: int, max_bytes: int, *, limit: int, at_least_one: bool = True) -> Slice | None:
         """Return the bytes of batches from an offset up to a limit; None if there are none."""
@@ -160,6 +177,8 @@ class Partition:
             return None
         at = max(bisect_right(self.segments, offset, key=lambda segment: segment.base) - 1, 0)
         for segment in self.segments[at:]:
+            if segment.damaged:
+                segment.check(max(offset, segment.base))
             start = segment.position_of(offset) if offset > segment.base else 0
             if start < segment.size:
                 stop = segment.size if limit >= segment.end else segment.position_of(limit)
@@ -182,12 +201,10 @@ class Partition:
     def find_time(self, timestamp: int) -> tuple[int, int] | None:
         """Return (timestamp, offset) of the first record at or after a time."""
         for segment in self.segments:
-            found = segment.find_time(timestamp)
-            if found is not None:
-                data = segment.handle.read(found.position, found.size)
-                for record in open_batch(data):
-                    if record.timestamp >= timestamp and record.offset >= self.log_start:
-                        return record.timestamp, record.offset
+            for data in segment.find_time(timestamp):
+                found = _first_at(data, timestamp, self.log_start)
+                if found is not None:
+                    return found.timestamp, found.offset
         return None
 
     def largest_time(self) -> tuple[int, int] | None:
@@ -221,15 +238,28 @@ class Partition:
         """Tell those who wait for records to look again."""
         self.reach(self.high)
 
+    @property
+    def law(self) -> Law:
+        """What every batch on disk has to follow."""
+        return Law(self.cleaned.gaps, tuple(self.epochs) if self.epochs_known else None)
+
     def snapshot(self) -> Snapshot:
         """Return what recovery need not read again once the disk has the segments."""
         active = self.active
+        self.vouched = active.base, active.size
         return Snapshot(active.end, active.base, active.size, active.largest_timestamp, self.producers.encoded())
 
 
-def _sync_now(partition: Partition, closed: Segment, point: Snapshot) -> None:
-    closed.handle.sync()
+def vouch_now(partition: Partition, written: Segment, point: Snapshot) -> None:
+    """Sync a segment and save the snapshot that relies on it."""
+    written.handle.sync()
     save(partition.folder, point)
+
+
+def _first_at(data: memoryview, timestamp: int, start: int) -> Record | None:
+    with suppress(LogError):  # bytes that a client sent as records and are none
+        return next((each for each in open_batch(data) if each.timestamp >= timestamp and each.offset >= start), None)
+    return None
 
 
 def _check_keys(view: memoryview, batches: list[tuple[int, Batch]]) -> None:

@@ -23,7 +23,7 @@ class Written(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
-    """One producer id on one partition."""
+    """One producer id on one partition; `timestamp` is when it was last heard of, whatever its records say."""
 
     epoch: int
     timestamp: int
@@ -92,23 +92,23 @@ class Producers:
             message = f"producer {batch.producer_id} wrote outside its open transaction"
             raise LogError(ErrorCode.invalid_txn_state, message)
 
-    def wrote(self, batch: Batch, offset: int) -> None:
+    def wrote(self, batch: Batch, offset: int, now: int) -> None:
         """Remember a batch of a producer that went to an offset."""
-        producer = self._of_epoch(batch)
+        producer = self._of_epoch(batch, now)
         producer.recent.append(Written(batch.base_sequence, batch.last_sequence, offset))
         if batch.is_transactional:
             self.open.setdefault(batch.producer_id, offset)
 
-    def ended(self, batch: Batch) -> int | None:
+    def ended(self, batch: Batch, now: int) -> int | None:
         """A control batch closes the producer's transaction; return its first offset if one was open."""
-        self._of_epoch(batch)
+        self._of_epoch(batch, now)
         return self.open.pop(batch.producer_id, None)
 
-    def _of_epoch(self, batch: Batch) -> Producer:
+    def _of_epoch(self, batch: Batch, now: int) -> Producer:
         producer = self._known.get(batch.producer_id)
         if producer is None or producer.epoch != batch.producer_epoch:
-            producer = self._known[batch.producer_id] = Producer(batch.producer_epoch, batch.max_timestamp)
-        producer.timestamp = max(producer.timestamp, batch.max_timestamp)
+            producer = self._known[batch.producer_id] = Producer(batch.producer_epoch, now)
+        producer.timestamp = max(producer.timestamp, now)
         return producer
 
     def expire(self, now: int) -> None:

@@ -5,22 +5,15 @@ Produce and fetch never come here; compaction, the coordinators and the tests do
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-import cramjam
-
-from penstock.log.storage.batches import _HEADER, HEADER_SIZE, LENGTH_END, Batch, Bytes, header_at, seal
+from penstock.log.errors import ErrorCode, LogError
+from penstock.log.storage.batches import HEADER_SIZE, MAGIC, Batch, Bytes, header_at, write_header
+from penstock.log.storage.compression import decompress
 
 COMMIT, ABORT = 1, 0
-_DECOMPRESS = {
-    1: lambda data: gzip.decompress(data),
-    2: lambda data: _snappy(data),
-    3: lambda data: bytes(cramjam.lz4.decompress(data)),
-    4: lambda data: bytes(cramjam.zstd.decompress(data)),
-}
-_XERIAL = b"\x82SNAPPY\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +42,9 @@ def build_batch(
     first = items[0].timestamp
     body = b"".join(_encode(record, delta, first) for record, delta in zip(items, deltas, strict=True))
     data = bytearray(HEADER_SIZE) + body
-    _HEADER.pack_into(
-        *(data, 0, base_offset, len(data) - LENGTH_END, 0, 2, 0, attributes, deltas[-1]),
-        *(first, max(record.timestamp for record in items), producer_id, producer_epoch, base_sequence, len(items)),
-    )
-    seal(data, 0, len(data))
+    last = max(record.timestamp for record in items)
+    producer = (producer_id, producer_epoch, base_sequence)
+    write_header(data, Batch(base_offset, 0, 0, MAGIC, 0, attributes, deltas[-1], first, last, *producer, len(items)))
     return data
 
 
@@ -70,31 +61,54 @@ def marker_outcome(data: Bytes, position: int = 0) -> int:
 
 
 def open_batch(data: Bytes, position: int = 0) -> Iterator[Record]:
-    """Yield the records of one batch."""
+    """Yield the records of one batch; a LogError tells that it holds something else."""
+    batch = header_at(data, position)
+    body = unpacked(data, position)
+    for time_delta, offset_delta, start, _ in raw_records(body, batch.record_count):
+        with _readable():
+            key, at = _field(body, start)
+            value, at = _field(body, at)
+            headers = _headers(body, at)
+        timestamp = batch.max_timestamp if batch.is_stamped else batch.first_timestamp + time_delta
+        yield Record(key, value, headers, timestamp, batch.base_offset + offset_delta)
+
+
+def unpacked(data: Bytes, position: int = 0) -> bytes:
+    """Return the records of a batch in a row, decompressed."""
     batch = header_at(data, position)
     body = bytes(memoryview(data)[position + HEADER_SIZE : position + batch.size])
-    if batch.compression:
-        body = _DECOMPRESS[batch.compression](body)
-    yield from _decode(body, batch)
+    return decompress(batch.compression, body)
 
 
-def _decode(body: bytes, batch: Batch) -> Iterator[Record]:
+def raw_records(body: bytes, count: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield for each record its time and offset, relative to the batch, and where its key begins and it ends."""
     at = 0
-    for _ in range(batch.record_count):
-        size, at = _varint(body, at)
-        end = at + size
-        time_delta, at = _varint(body, at + 1)
-        offset_delta, at = _varint(body, at)
-        key, at = _field(body, at)
-        value, at = _field(body, at)
-        yield Record(
-            key=key,
-            value=value,
-            headers=_headers(body, at),
-            timestamp=batch.first_timestamp + time_delta,
-            offset=batch.base_offset + offset_delta,
-        )
-        at = end
+    with _readable():
+        for _ in range(count):
+            size, at = _varint(body, at)
+            end = at + size
+            if size < 1 or end > len(body):
+                raise IndexError
+            time_delta, at = _varint(body, at + 1)
+            offset_delta, at = _varint(body, at)
+            yield time_delta, offset_delta, at, end
+            at = end
+
+
+def key_and_value(body: bytes, start: int) -> tuple[bytes | None, bool]:
+    """Return the key of a record, and whether it has a value."""
+    with _readable():
+        key, at = _field(body, start)
+        return key, _varint(body, at)[0] >= 0
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    # The checksum only says that the sender meant these bytes, not that they are records.
+    try:
+        yield
+    except IndexError:
+        raise LogError(ErrorCode.corrupt_message, "a batch holds no records, or fewer than it says") from None
 
 
 def _headers(body: bytes, at: int) -> tuple[tuple[str, bytes | None], ...]:
@@ -103,24 +117,25 @@ def _headers(body: bytes, at: int) -> tuple[tuple[str, bytes | None], ...]:
     for _ in range(count):
         name, at = _field(body, at)
         value, at = _field(body, at)
-        found.append(((name or b"").decode(), value))
+        found.append(((name or b"").decode(errors="replace"), value))
     return tuple(found)
 
 
 def _encode(record: Record, offset_delta: int, first_timestamp: int) -> bytes:
-    parts = [b"\0", _zigzag(record.timestamp - first_timestamp), _zigzag(offset_delta)]
-    parts += [_bytes(record.key), _bytes(record.value), _zigzag(len(record.headers))]
+    parts = [b"\0", zigzag(record.timestamp - first_timestamp), zigzag(offset_delta)]
+    parts += [_bytes(record.key), _bytes(record.value), zigzag(len(record.headers))]
     for name, value in record.headers:
         parts += [_bytes(name.encode()), _bytes(value)]
     body = b"".join(parts)
-    return _zigzag(len(body)) + body
+    return zigzag(len(body)) + body
 
 
 def _bytes(value: bytes | None) -> bytes:
-    return _zigzag(-1) if value is None else _zigzag(len(value)) + value
+    return zigzag(-1) if value is None else zigzag(len(value)) + value
 
 
-def _zigzag(number: int) -> bytes:
+def zigzag(number: int) -> bytes:
+    """Encode a number as records do."""
     number = (number << 1) ^ (number >> 63)
     out = bytearray()
     while number > 0x7F:
@@ -131,28 +146,16 @@ def _zigzag(number: int) -> bytes:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    shift = number = 0
-    while True:
+    number = 0
+    for shift in range(0, 70, 7):
         byte = data[at]
         at += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), at
-        shift += 7
+    raise IndexError
 
 
 def _field(data: bytes, at: int) -> tuple[bytes | None, int]:
     size, at = _varint(data, at)
     return (None, at) if size < 0 else (data[at : at + size], at + size)
-
-
-def _snappy(data: bytes) -> bytes:
-    # Java clients frame snappy in blocks of their own (xerial); librdkafka sends one bare block.
-    if not data.startswith(_XERIAL):
-        return bytes(cramjam.snappy.decompress_raw(data))
-    blocks, at = [], 16
-    while at < len(data):
-        size = int.from_bytes(data[at : at + 4])
-        blocks.append(bytes(cramjam.snappy.decompress_raw(data[at + 4 : at + 4 + size])))
-        at += 4 + size
-    return b"".join(blocks)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.storage.batches import HEADER_SIZE, SHORTEST, Batch, header_at
+from penstock.log.storage.batches import HEADER_SIZE, MAGIC, SHORTEST, Batch, header_at
 from penstock.log.storage.handles import Handle, Handles
-from penstock.log.storage.index import INTERVAL, OffsetIndex, time_entries, time_entry
+from penstock.log.storage.index import INTERVAL, TIME_SIZE, OffsetIndex, last_time, time_entries, time_entry
 
-_CHUNK = 1 << 20
+MAX_SPAN = 2**31 - 1  # offsets of an index are relative and 32 bits wide
+CHUNK = 1 << 20
 
 
 class Slice(NamedTuple):
@@ -22,15 +24,49 @@ class Slice(NamedTuple):
     size: int
 
 
-class Found(NamedTuple):
-    """Where a batch is."""
+class Damage(NamedTuple):
+    """Bytes that are not what was written: offsets `first` to `following` are not served, those behind them are."""
 
+    path: Path
     position: int
     size: int
+    first: int
+    following: int
+
+    @property
+    def end(self) -> int:
+        """Where whole batches go on."""
+        return self.position + self.size
+
+    def __str__(self) -> str:
+        what = f"{self.path} is damaged at byte {self.position} ({self.size} bytes)"
+        return f"{what}: offsets {self.first} to {self.following - 1}" if self.following > self.first else what
+
+
+class Window:
+    """A file read in large pieces."""
+
+    __slots__ = ("_base", "_block", "_chunk", "_handle")
+
+    def __init__(self, handle: Handle, chunk: int = CHUNK) -> None:
+        self._handle = handle
+        self._chunk = chunk
+        self._block, self._base = memoryview(b""), 0
+
+    def view(self, position: int, size: int) -> memoryview:
+        """Return bytes; fewer where the file ends."""
+        at = position - self._base
+        if at < 0 or at + size > len(self._block):
+            self._block = memoryview(self._handle.read(position, max(size, self._chunk)))
+            self._base, at = position, 0
+        return self._block[at : at + size]
 
 
 class Segment:
-    """A run of batches from `base` to `end`; only the last segment of a partition grows."""
+    """A run of batches from `base` to `end`; only the last segment of a partition grows.
+
+    `damaged` tells which bytes are known to be wrong, `unchecked` how many at the front nobody has looked at yet.
+    """
 
     __slots__ = (
         "_handles",
@@ -38,26 +74,30 @@ class Segment:
         "_indexed_at",
         "_time_indexed",
         "base",
+        "closed",
         "created",
         "damaged",
         "end",
         "largest_timestamp",
         "path",
         "size",
+        "unchecked",
     )
 
-    def __init__(self, path: Path, handles: Handles, end: int | None = None, largest_timestamp: int = -1) -> None:
+    def __init__(self, path: Path, handles: Handles) -> None:
         self.path = path
-        self.base = int(path.stem)
-        self.end = self.base if end is None else end
-        self.size = path.stat().st_size if path.exists() else 0
-        self.largest_timestamp = largest_timestamp
-        self.created = int(path.stat().st_mtime * 1000) if path.exists() else 0
-        self.damaged: tuple[tuple[int, int], ...] = ()  # (position, size) of batches that do not fit their checksum
+        self.base = self.end = int(path.stem)
+        exists = path.exists()
+        self.size = path.stat().st_size if exists else 0
+        self.created = int(path.stat().st_mtime * 1000) if exists else 0
+        self.largest_timestamp = -1
+        self.closed = False
+        self.unchecked = 0
+        self.damaged: tuple[Damage, ...] = ()
         self._handles = handles
         self._index: OffsetIndex | None = None
         self._indexed_at = self.size
-        self._time_indexed = largest_timestamp
+        self._time_indexed = -1
 
     @property
     def handle(self) -> Handle:
@@ -75,14 +115,29 @@ class Segment:
         return self.path.with_suffix(".timeindex")
 
     @property
+    def aborted_path(self) -> Path:
+        """Which transactions were aborted."""
+        return self.path.with_suffix(".txnindex")
+
+    @property
     def index(self) -> OffsetIndex:
         """The offset index, read when first needed and built anew if it is missing or does not fit."""
         if self._index is None:
             self._index = OffsetIndex(self.index_path.read_bytes() if self.index_path.exists() else b"")
-            if not self._index.fits(self.size) or (self.size > INTERVAL * 2 and not len(self._index)):
-                self.reindex()
+            if not self._index_fits(self._index):
+                return self.reindex()
             self._handles.indexed(self)
         return self._index
+
+    def _index_fits(self, index: OffsetIndex) -> bool:
+        if not index.fits(self.size) or (self.size > INTERVAL * 2 and not len(index)):
+            return False
+        offset, position = index.last()
+        return not position or self._begins_at(position, self.base + offset)
+
+    def _begins_at(self, position: int, offset: int) -> bool:
+        head = self.handle.read(position, HEADER_SIZE)
+        return len(head) == HEADER_SIZE and header_at(head).base_offset == offset
 
     def let_go(self) -> None:
         """Drop what can be read again."""
@@ -93,50 +148,67 @@ class Segment:
         position, handle = self.size, self.handle
         try:
             handle.write(data, position)
-            self._note(batches, position, offset)
         except OSError:
-            handle.cut(position)
+            with suppress(OSError):
+                handle.cut(position)
             raise
         self.size = position + len(data)
-
-    def _note(self, batches: list[tuple[int, Batch]], position: int, offset: int) -> None:
         for at, batch in batches:
-            start = position + at
-            if start - self._indexed_at >= INTERVAL:
-                self._add_entries(offset - self.base, start)
+            if position + at - self._indexed_at >= INTERVAL:
+                self._add_entries(offset - self.base, position + at)
             offset += batch.last_offset_delta + 1
             if batch.max_timestamp > self.largest_timestamp:
                 self.largest_timestamp = batch.max_timestamp
         self.end = offset
 
     def _add_entries(self, relative: int, position: int) -> None:
-        count = len(self.index)
-        entry = self.index.add(relative, position)
-        self._handles.get(self.index_path).write(entry, count * 8)
-        self._indexed_at = position
-        if self.largest_timestamp > self._time_indexed:
-            times = self._handles.get(self.time_path)
-            times.write(time_entry(self.largest_timestamp, relative), self.time_path.stat().st_size)
-            self._time_indexed = self.largest_timestamp
+        # An index with fewer entries is slower and not wrong: a disk that refuses them does not refuse the records.
+        index = self.index
+        with suppress(OSError):
+            if position > index.last()[1]:
+                self._handles.get(self.index_path).write(OffsetIndex.entry(relative, position), len(index) * 8)
+                index.add(relative, position)
+                self._indexed_at = position
+            if self.largest_timestamp > self._time_indexed:
+                self._add_time(relative)
+
+    def _add_time(self, relative: int) -> None:
+        handle = self._handles.get(self.time_path)
+        handle.write(time_entry(self.largest_timestamp, relative), handle.size // TIME_SIZE * TIME_SIZE)
+        self._time_indexed = self.largest_timestamp
+
+    def close(self) -> None:
+        """It will not grow any more: note its largest timestamp, so that nobody has to look for it."""
+        self.closed = True
+        with suppress(OSError):
+            self._add_time(self.end - self.base)
+
+    def closed_at(self, end: int) -> None:
+        """It ends where the next one begins; know its largest timestamp again."""
+        self.closed, self.end = True, end
+        known = last_time(self.time_path)
+        if known is not None and known[1] == end - self.base:
+            self.largest_timestamp = self._time_indexed = known[0]
+        else:
+            self.reindex()
+
+    def check(self, offset: int) -> None:
+        """Refuse an offset whose record is damaged or lost."""
+        for damage in self.damaged:
+            if damage.first <= offset < damage.following:
+                raise LogError(ErrorCode.corrupt_message, f"{self.path.name} is damaged at byte {damage.position}")
 
     def position_of(self, offset: int) -> int:
         """Return where the batch begins that holds an offset, or the first one behind it."""
-        position = self.index.position_before(offset - self.base)
-        while position < self.size:
-            block = self.handle.read(position, INTERVAL)
-            at = 0
-            while at + HEADER_SIZE <= len(block):
-                batch = header_at(block, at)
-                if batch.last_offset >= offset:
-                    return position + at
-                at += max(batch.size, SHORTEST)
-            position += at or INTERVAL
-        return self.size
+        relative, start = self.index.before(offset - self.base)
+        if start and not self._begins_at(start, self.base + relative):
+            relative, start = self.reindex().before(offset - self.base)
+        return next((at for at, batch in self.headers(start) if batch.last_offset >= offset), self.size)
 
     def slice(self, start: int, max_bytes: int, limit: int, at_least_one: bool) -> Slice | None:
         """Return whole batches from a position: at most `max_bytes`, not beyond `limit`, or the first one."""
         if self.damaged:
-            limit = self._up_to_damage(start, limit)
+            limit = min([limit, *(damage.position for damage in self.damaged if damage.position >= start)])
         end = min(start + max_bytes, limit)
         if end < limit:
             end = self.index.boundary_before(end)
@@ -145,15 +217,6 @@ class Segment:
         if end <= start and at_least_one and start < limit:
             end = start + header_at(self.handle.read(start, HEADER_SIZE)).size
         return Slice(self.handle, start, end - start) if end > start else None
-
-    def _up_to_damage(self, start: int, limit: int) -> int:
-        for position, size in self.damaged:
-            if position <= start < position + size:
-                message = f"{self.path.name} is damaged at byte {position}"
-                raise LogError(ErrorCode.corrupt_message, message)
-            if start < position:
-                return min(limit, position)
-        return limit
 
     def _end_of_few(self, start: int, end: int) -> int:
         # Between two index entries there are a few KB: few small batches, or one that is long.
@@ -167,39 +230,28 @@ class Segment:
     def headers(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, Batch]]:
         """Yield position and header of the batches, reading headers only where batches are long."""
         position, end = start, self.size if end is None else end
-        block, base = b"", position
+        window = Window(self.handle, INTERVAL)
         while position + HEADER_SIZE <= end:
-            if not base <= position <= base + len(block) - HEADER_SIZE:
-                block, base = self.handle.read(position, INTERVAL), position
-                if len(block) < HEADER_SIZE:
-                    return
-            batch = header_at(block, position - base)
-            if batch.size < SHORTEST:
+            if self.damaged and (behind := self._behind_damage(position)) != position:
+                position = behind
+                continue
+            head = window.view(position, HEADER_SIZE)
+            batch = header_at(head) if len(head) == HEADER_SIZE else None
+            if batch is None or batch.magic != MAGIC or batch.size < SHORTEST:
                 return
             yield position, batch
             position += batch.size
 
+    def _behind_damage(self, position: int) -> int:
+        return next((each.end for each in self.damaged if each.position <= position < each.end), position)
+
     def batches(self, start: int = 0) -> Iterator[tuple[int, Batch, memoryview]]:
-        """Yield position, header and bytes of each whole batch; stops at the first that is not."""
-        position = start
-        while position < self.size:
-            block = memoryview(self.handle.read(position, _CHUNK))
-            at = 0
-            while at + HEADER_SIZE <= len(block):
-                batch = header_at(block, at)
-                if batch.size < SHORTEST or position + at + batch.size > self.size:
-                    return
-                if at + batch.size > len(block):
-                    break
-                yield position + at, batch, block[at : at + batch.size]
-                at += batch.size
-            if at == 0:
-                if len(block) < HEADER_SIZE:
-                    return
-                block = memoryview(self.handle.read(position, batch.size))
-                yield position, batch, block
-                at = batch.size
-            position += at
+        """Yield position, header and bytes of each whole batch; those known to be damaged are left out."""
+        window = Window(self.handle)
+        for position, batch in self.headers(start):
+            if position + batch.size > self.size:
+                return
+            yield position, batch, window.view(position, batch.size)
 
     def cut(self, position: int) -> None:
         """Keep the first `position` bytes only."""
@@ -207,41 +259,51 @@ class Segment:
         self.size = position
         self.reindex()
 
-    def reindex(self) -> None:
+    def reindex(self) -> OffsetIndex:
         """Build both indexes from the batches' headers."""
-        self._index = OffsetIndex()
-        times, last, largest, indexed_time = bytearray(), 0, -1, -1
+        index, times = OffsetIndex(), bytearray()
+        last, largest, indexed_time, relative = 0, -1, -1, -1
         for position, batch in self.headers():
+            if not relative < batch.base_offset - self.base <= MAX_SPAN:
+                break
+            relative = batch.base_offset - self.base
             if position - last >= INTERVAL:
-                relative = batch.base_offset - self.base
-                self._index.add(relative, position)
+                index.add(relative, position)
                 last = position
                 if largest > indexed_time:
                     times += time_entry(largest, relative)
                     indexed_time = largest
             largest = max(largest, batch.max_timestamp)
-        self._indexed_at, self._time_indexed = last, indexed_time
-        for path, data in ((self.index_path, self._index.encoded()), (self.time_path, bytes(times))):
-            handle = self._handles.get(path)
-            handle.cut(0)
-            handle.write(data, 0)
+        self.largest_timestamp, self._indexed_at, self._time_indexed = largest, last, indexed_time
+        if self.closed:
+            times += time_entry(largest, self.end - self.base)
+        with suppress(OSError):
+            self._handles.get(self.index_path).replace(index.encoded())
+            self._handles.get(self.time_path).replace(bytes(times))
+        self._index = index
+        self._handles.indexed(self)
+        return index
 
-    def find_time(self, timestamp: int) -> Found | None:
-        """Return the first batch with a record at or after a time."""
+    def find_time(self, timestamp: int) -> Iterator[memoryview]:
+        """Yield the batches that may have a record at or after a time, the first such one first."""
         if self.largest_timestamp < timestamp:
-            return None
-        start = max((offset for time, offset in time_entries(self.time_path) if time < timestamp), default=0)
+            return
+        entries = time_entries(self.time_path)
+        if entries is None:
+            self.reindex()
+            entries = time_entries(self.time_path) or []
+        start = max((offset for time, offset in entries if time < timestamp), default=0)
+        handle = self.handle
         for position, batch in self.headers(self.position_of(self.base + start)):
             if batch.max_timestamp >= timestamp:
-                return Found(position, batch.size)
-        return None
+                yield memoryview(handle.read(position, batch.size))
 
-    def last_indexed_time(self) -> int:
-        """Return the largest timestamp that the time index knows."""
-        return max((time for time, _ in time_entries(self.time_path)), default=-1)
+    def files(self) -> list[Path]:
+        """Return its files: those that can be built anew stand before the one with the records."""
+        return [self.index_path, self.time_path, self.path, self.aborted_path]
 
     def delete(self) -> None:
         """Remove its files."""
-        for path in (self.path, self.index_path, self.time_path, self.path.with_suffix(".txnindex")):
+        for path in self.files():
             self._handles.forget(path)
             path.unlink(missing_ok=True)

@@ -10,6 +10,8 @@ from typing import Any
 
 from crc32c import crc32c
 
+from penstock.log.storage.handles import sync_folder
+
 _KEPT = 2
 
 
@@ -37,21 +39,17 @@ def write_whole(path: Path, data: bytes, *, sync: bool = True) -> None:
         sync_folder(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the folder's list of files."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def save(folder: Path, snapshot: Snapshot) -> None:
     """Write a snapshot and drop those before the last."""
     body = json.dumps(asdict(snapshot), separators=(",", ":")).encode()
-    write_whole(folder / f"{snapshot.end:020d}.snapshot", b"%08x\n" % crc32c(body) + body)
+    write_whole(path_of(folder, snapshot.end), b"%08x\n" % crc32c(body) + body)
     for path in sorted(folder.glob("*.snapshot"))[:-_KEPT]:
         path.unlink(missing_ok=True)
+
+
+def path_of(folder: Path, end: int) -> Path:
+    """Return where the snapshot at an offset is."""
+    return folder / f"{end:020d}.snapshot"
 
 
 def load(folder: Path) -> list[Snapshot]:

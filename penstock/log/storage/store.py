@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import shutil
 import threading
@@ -15,26 +16,27 @@ from penstock.errors import SettingsError
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.storage.handles import Handles
 from penstock.log.storage.opening import open_partition
-from penstock.log.storage.partition import Partition
+from penstock.log.storage.partition import Partition, vouch_now
 from penstock.log.storage.segment import Segment
-from penstock.log.storage.snapshot import Snapshot, save, write_whole
+from penstock.log.storage.snapshot import Snapshot, write_whole
 from penstock.log.storage.topics import Topic, Topics
 
+log = logging.getLogger("penstock.log")
 _TRASH = ".deleted"
 
 
 class Store:
     """Everything on disk. One process at a time owns a data folder."""
 
-    def __init__(self, folder: Path, on_roll: Callable[[Partition, Segment, Snapshot], None] | None = None) -> None:
+    def __init__(self, folder: Path, vouch: Callable[[Partition, Segment, Snapshot], None] = vouch_now) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self._lock = _lock(folder)
+        self._lock = lock_folder(folder)
         self.cluster_id = _cluster_id(folder / "cluster.json")
         self.handles = Handles()
         self.topics = Topics(folder / "topics.json")
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._on_roll = on_roll
+        self._vouch = vouch
         self._clear_trash()
 
     def topic(self, name: str) -> Topic:
@@ -54,9 +56,11 @@ class Store:
         if not 0 <= index < topic.partitions:
             message = f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {index}"
             raise LogError(ErrorCode.unknown_topic_or_partition, message)
-        partition = open_partition(name, index, self._folder(name, index), self.handles, topic.rules)
-        if self._on_roll is not None:
-            partition.on_roll = self._on_roll
+        try:
+            partition = open_partition(name, index, self._folder(name, index), self.handles, topic.rules)
+        except OSError as error:
+            raise LogError(ErrorCode.kafka_storage_error, f"cannot open {name}-{index}: {error}") from error
+        partition.vouch = self._vouch
         self._partitions[name, index] = partition
         return partition
 
@@ -64,19 +68,24 @@ class Store:
         """Return the partitions that are in use."""
         return list(self._partitions.values())
 
-    def all_partitions(self) -> Iterator[Partition]:
-        """Yield every partition, opening those that are not in use yet."""
+    def written(self) -> Iterator[tuple[str, int]]:
+        """Yield the partitions that somebody has used, now or earlier, without opening any."""
         for topic in list(self.topics.values()):
             for index in range(topic.partitions):
-                yield self.partition(topic.name, index)
+                if (topic.name, index) in self._partitions or self._folder(topic.name, index).exists():
+                    yield topic.name, index
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False) -> Topic:
         """Create a topic with empty partitions."""
+        self.topics.check_new(name, partitions, config)
+        self._trash(name, range(partitions))
         return self.topics.add(name, partitions, config, internal=internal)
 
     def add_partitions(self, name: str, count: int) -> Topic:
         """Let a topic have `count` partitions from now on."""
-        self.topic(name)
+        topic = self.topic(name)
+        self.topics.check_grown(name, count)
+        self._trash(name, range(topic.partitions, count))
         return self.topics.grow(name, count)
 
     def configure(self, name: str, config: Mapping[str, str]) -> Topic:
@@ -95,13 +104,17 @@ class Store:
         for index in range(topic.partitions):
             partition = self._partitions.pop((name, index), None)
             if partition is not None:
-                for segment in partition.segments:
-                    self.handles.forget(segment.path)
+                for path in (path for segment in partition.segments for path in segment.files()):
+                    self.handles.forget(path)
                 partition.wake()
-            folder = self._folder(name, index)
+        self._trash(name, range(topic.partitions))
+        threading.Thread(target=self._clear_trash, name="penstock-log-trash").start()
+
+    def _trash(self, name: str, indexes: range) -> None:
+        # Also before a topic is created: a crash may have kept the folders of a deleted one of that name.
+        for folder in (self._folder(name, index) for index in indexes):
             if folder.exists():
                 folder.rename(folder.with_name(f"{uuid4().hex}{_TRASH}"))
-        threading.Thread(target=self._clear_trash, name="penstock-log-trash").start()
 
     def _folder(self, name: str, index: int) -> Path:
         return self.folder / f"{name}-{index}"
@@ -113,14 +126,24 @@ class Store:
     def close(self) -> None:
         """Put everything on disk, so that the next start has nothing to recover, and let the folder go."""
         for partition in self.opened():
-            partition.active.handle.sync()
-            save(partition.folder, partition.snapshot())
+            _finish(partition)
         self._partitions.clear()
         self.handles.close()
         os.close(self._lock)
 
 
-def _lock(folder: Path) -> int:
+def _finish(partition: Partition) -> None:
+    # After a failed fsync nobody knows what the disk has, so no snapshot may vouch for it.
+    if partition.failed or partition.vouched == (partition.active.base, partition.active.size):
+        return
+    try:
+        partition.checkpoint(vouch_now)
+    except OSError as error:
+        log.error("cannot save %s, so the next start reads it again: %s", partition.folder.name, error)
+
+
+def lock_folder(folder: Path) -> int:
+    """Take a data folder for this process; closing the descriptor lets it go."""
     fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

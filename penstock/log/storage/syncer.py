@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import Literal
 
 from penstock.log.storage.handles import Handle
 
+log = logging.getLogger("penstock.log")
+Then = Callable[[OSError | None], None]
 Policy = Literal["always", "interval", "none"]
 
 
@@ -24,7 +27,8 @@ class Syncer:
         self._interval = interval
         self._work = threading.Condition()
         self._dirty: dict[Handle, None] = {}
-        self._waiting: list[Callable[[OSError | None], None]] = []
+        self._waiting: list[tuple[Handle, Then]] = []
+        self._vouching: list[tuple[Handle, Callable[[], None]]] = []
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-log-sync", daemon=True)
@@ -34,12 +38,18 @@ class Syncer:
         self._loop = loop
         self._thread.start()
 
-    def sync(self, handle: Handle, then: Callable[[OSError | None], None]) -> None:
+    def sync(self, handle: Handle, then: Then) -> None:
         """Sync a file soon and call `then` on the loop, with the error if the disk refused."""
         with self._work:
             self._dirty[handle] = None
-            self._waiting.append(then)
+            self._waiting.append((handle, then))
             self._work.notify()
+
+    def vouch(self, handle: Handle, save: Callable[[], None]) -> None:
+        """Sync a file and then, off the loop, save what relies on its being on disk."""
+        with self._work:
+            self._dirty[handle] = None
+            self._vouching.append((handle, save))
 
     def later(self, handle: Handle) -> None:
         """Sync a file at the next interval."""
@@ -61,22 +71,37 @@ class Syncer:
                     self._work.wait(self._interval)
                 dirty, self._dirty = self._dirty, {}
                 waiting, self._waiting = self._waiting, []
-            error = self._sync(dirty)
+                vouching, self._vouching = self._vouching, []
+            errors = self._sync(dirty)
             if waiting and self._loop is not None:
-                self._loop.call_soon_threadsafe(_tell, waiting, error)
+                self._loop.call_soon_threadsafe(_tell, [(then, errors.get(handle)) for handle, then in waiting])
+            for handle, save in vouching:
+                if handle not in errors:
+                    _save(save)
 
-    def _sync(self, dirty: dict[Handle, None]) -> OSError | None:
-        failed = None
+    def _sync(self, dirty: dict[Handle, None]) -> dict[Handle, OSError]:
+        errors: dict[Handle, OSError] = {}
         for handle in dirty:
             began = time.perf_counter()
             try:
                 handle.sync()
             except OSError as error:
-                failed = error
+                log.error("cannot sync %s: %s", handle.path, error.strerror)
+                errors[handle] = error
             self._observe(time.perf_counter() - began)
-        return failed
+        return errors
 
 
-def _tell(waiting: list[Callable[[OSError | None], None]], error: OSError | None) -> None:
-    for then in waiting:
-        then(error)
+def _tell(outcomes: list[tuple[Then, OSError | None]]) -> None:
+    for then, error in outcomes:
+        try:
+            then(error)
+        except Exception:  # one answer that cannot be given must not keep the others
+            log.exception("a produce that was synced cannot be answered")
+
+
+def _save(save: Callable[[], None]) -> None:
+    try:
+        save()
+    except OSError as error:
+        log.warning("cannot save a snapshot, so the next start reads more: %s", error)

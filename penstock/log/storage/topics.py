@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from penstock.errors import SettingsError
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.storage.partition import Rules
 from penstock.log.storage.snapshot import write_whole
@@ -27,6 +28,7 @@ class Setting:
     kind: type = int
     choices: tuple[str, ...] = ()
     least: int = 0
+    most: int = 2**63 - 1
 
 
 # Kafka's names and defaults, but for the segment size: recovery reads one segment, so a smaller one starts faster.
@@ -35,14 +37,14 @@ SETTINGS: dict[str, Setting] = {
     "compression.type": Setting("producer", str, ("producer",)),
     "delete.retention.ms": Setting(str(_DAY)),
     "max.compaction.lag.ms": Setting(str(2**63 - 1), least=1),
-    "max.message.bytes": Setting("1048588"),
+    "max.message.bytes": Setting("1048588", most=2**31 - 1),
     "message.timestamp.type": Setting("CreateTime", str, ("CreateTime", "LogAppendTime")),
-    "min.cleanable.dirty.ratio": Setting("0.5", float),
+    "min.cleanable.dirty.ratio": Setting("0.5", float, most=1),
     "min.compaction.lag.ms": Setting("0"),
     "min.insync.replicas": Setting("1", least=1),
     "retention.bytes": Setting("-1", least=-1),
     "retention.ms": Setting(str(7 * _DAY), least=-1),
-    "segment.bytes": Setting(str(1 << 28), least=1024),
+    "segment.bytes": Setting(str(1 << 28), least=1024, most=2**31 - 1),
     "segment.ms": Setting(str(7 * _DAY), least=1),
 }
 
@@ -66,6 +68,11 @@ class Topic:
     def compacted(self) -> bool:
         """Whether only the last record of each key is kept."""
         return "compact" in self.setting("cleanup.policy")
+
+    @property
+    def deletes(self) -> bool:
+        """Whether records go when they are too old or too many."""
+        return "delete" in self.setting("cleanup.policy")
 
     @property
     def rules(self) -> Rules:
@@ -98,8 +105,9 @@ def _check_value(name: str, value: str, setting: Setting) -> None:
         number = setting.kind(value)
     except (TypeError, ValueError):
         raise LogError(ErrorCode.invalid_config, f"{name} is a number, not {value!r}") from None
-    if number < setting.least:
-        raise LogError(ErrorCode.invalid_config, f"{name} is at least {setting.least}, not {value}")
+    if not setting.least <= number <= setting.most:
+        message = f"{name} is a number from {setting.least} to {setting.most}, not {value}"
+        raise LogError(ErrorCode.invalid_config, message)
 
 
 class Topics(dict[str, Topic]):
@@ -108,8 +116,13 @@ class Topics(dict[str, Topic]):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
-        if path.exists():
-            self.update({topic.name: topic for topic in map(_decoded, json.loads(path.read_bytes())["topics"])})
+        try:
+            self.update(_read(path) if path.exists() else {})
+        except (ValueError, TypeError, KeyError) as error:
+            message = f"{path} is damaged: no topics can be read from it ({type(error).__name__})"
+            raise SettingsError(
+                message, hint="restore it from a backup; the folders beside it hold the records"
+            ) from None
 
     def add(self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False) -> Topic:
         """Create a topic."""
@@ -130,11 +143,15 @@ class Topics(dict[str, Topic]):
 
     def grow(self, name: str, partitions: int) -> Topic:
         """Add partitions to a topic."""
+        self.check_grown(name, partitions)
+        return self._put(replace(self[name], partitions=partitions))
+
+    def check_grown(self, name: str, partitions: int) -> None:
+        """Refuse a number of partitions that a topic cannot have from now on."""
         topic = self[name]
         if not topic.partitions < partitions <= _MOST_PARTITIONS:
             message = f"topic {name!r} has {topic.partitions} partitions; {partitions} is not more"
             raise LogError(ErrorCode.invalid_partitions, message)
-        return self._put(replace(topic, partitions=partitions))
 
     def configure(self, name: str, config: Mapping[str, str]) -> Topic:
         """Replace the settings of a topic."""
@@ -157,6 +174,10 @@ class Topics(dict[str, Topic]):
             write_whole(self._path, json.dumps(body, indent=1).encode())
         except OSError as error:
             raise LogError(ErrorCode.kafka_storage_error, f"cannot write {self._path.name}: {error}") from error
+
+
+def _read(path: Path) -> dict[str, Topic]:
+    return {topic.name: topic for topic in map(_decoded, json.loads(path.read_bytes())["topics"])}
 
 
 def _encoded(topic: Topic) -> dict[str, Any]:

@@ -49,10 +49,10 @@ class TransactionCoordinator:
 
     async def stop(self) -> None:
         """Let what is under way come to its end, and start nothing more."""
+        while self._work:
+            await asyncio.gather(*self._work, return_exceptions=True)
         for timer in (*self._timers.values(), *([self._sweeper] if self._sweeper else [])):
             timer.cancel()
-        self._timers.clear()
-        await asyncio.gather(*self._work, return_exceptions=True)
 
     async def init_producer_id(
         self, transactional_id: str | None, timeout: int = 0, claim: Producer | None = None
@@ -147,9 +147,7 @@ class TransactionCoordinator:
 
     async def _save(self, machine: Machine, save: Save) -> Mark | None:
         try:
-            self._ensure_topic()
-            record = encode(save.transaction, self._broker.clock())
-            await self._broker.write(TOPIC, 0, build_batch([record]))
+            await self._write(save.transaction)
         except BaseException:
             machine.failed()
             raise
@@ -157,9 +155,15 @@ class TransactionCoordinator:
             del self._machines[save.transaction.transactional_id]
         return machine.saved()
 
-    def _ensure_topic(self) -> None:
-        if TOPIC not in self._broker.store.topics:
-            self._broker.store.create_topic(TOPIC, 1, {"cleanup.policy": "compact"}, internal=True)
+    async def _write(self, transaction: Transaction) -> None:
+        record = encode(transaction, self._broker.clock())
+        try:
+            if TOPIC not in self._broker.store.topics:
+                self._broker.store.create_topic(TOPIC, 1, {"cleanup.policy": "compact"}, internal=True)
+            await self._broker.write(TOPIC, 0, build_batch([record]))
+        except LogError as error:
+            # The code that lets clients ask again.
+            raise LogError(ErrorCode.coordinator_not_available, error.message) from error
 
     async def _tell_partitions(self, mark: Mark) -> None:
         told = (self._tell(mark, *each) for each in sorted(mark.partitions))

@@ -1,0 +1,5 @@
+"""`python -m penstock`: the command line without its script."""
+
+from penstock.cli import main
+
+main()

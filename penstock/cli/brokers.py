@@ -1,0 +1,147 @@
+"""A broker behind librdkafka, for the commands; loading this loads librdkafka."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec, TopicMetadata
+
+from penstock.cli.access import Access
+from penstock.errors import BrokerRefused, NoBroker, PenstockError, UnknownSetting, UnknownTopic, choices
+
+T = TypeVar("T")
+Partition = tuple[str, int]
+
+PATIENCE = 4
+# What librdkafka puts around the text of an error: the connection, and its state.
+_FRAME = re.compile(r"^\S+/(bootstrap|\d+): | \(after .*$")
+_AWAY = (KafkaError._RESOLVE, KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
+_LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL)
+_DENIED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
+_IN_USE = (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS)
+
+
+class Cluster:
+    """What the commands ask a broker."""
+
+    # What every request to it is called with.
+    patience = {"request_timeout": 15}
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self.troubles: list[KafkaError] = []
+        self.admin = AdminClient(self.config())
+
+    def config(self, **more: Any) -> dict[str, Any]:
+        """Return the configuration of one more client; underscores stand for dots."""
+        options = {name.replace("_", "."): value for name, value in more.items()}
+        return {**self.access.config(), "error_cb": self.troubles.append, **options}
+
+    def topics(self) -> Mapping[str, TopicMetadata]:
+        """Return all topics; say so within a few seconds if nobody answers."""
+        return self._metadata().topics
+
+    def partitions(self, topic: str, wanted: int | None = None) -> list[int]:
+        """Return the partitions of a topic, or the one that is wanted of them."""
+        topics = self.topics()
+        if topic not in topics:
+            message = f"there is no topic '{topic}' at {self.access.address}"
+            raise UnknownTopic(message, hint=choices("topics there", self.visible(topics), topic))
+        known = sorted(topics[topic].partitions)
+        if wanted is None:
+            return known
+        if wanted not in known:
+            message = f"topic '{topic}' has no partition {wanted}"
+            raise UnknownTopic(message, hint=choices("partitions", map(str, known)))
+        return [wanted]
+
+    def offsets(
+        self, partitions: Collection[Partition], at: Literal["beginning", "end"] | int, *, uncommitted: bool = True
+    ) -> dict[Partition, int]:
+        """Return an offset of each partition: a bound, or the first from a time in ms on; -1 if there is none."""
+        if not partitions:
+            return {}
+        level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+        request = {TopicPartition(*partition): _spec(at) for partition in partitions}
+        futures = self.admin.list_offsets(request, isolation_level=level, **self.patience)
+        return {(each.topic, each.partition): found.result().offset for each, found in futures.items()}
+
+    def settle(self, futures: Mapping[Any, Future[T]]) -> T:
+        """Wait for the answer to a request about one thing."""
+        (future,) = futures.values()
+        return future.result()
+
+    def _metadata(self) -> ClusterMetadata:
+        self.troubles.clear()
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.admin.list_topics(timeout=1)
+            except KafkaException as error:
+                self.admin.poll(0)
+                cause, seen = _cause(self.troubles), error.args[0]
+                if cause or seen.code() not in _AWAY or time.monotonic() > deadline:
+                    raise ours(cause or seen, self.access) from error
+
+    @staticmethod
+    def visible(topics: Iterable[str]) -> list[str]:
+        """Return the topics that are not the broker's own."""
+        return sorted(name for name in topics if not name.startswith("__"))
+
+
+@contextmanager
+def errors_as_ours(access: Access) -> Iterator[None]:
+    """Let no error of librdkafka's through."""
+    try:
+        yield
+    except KafkaException as error:
+        raise ours(error.args[0], access) from error
+
+
+def ours(error: KafkaError, access: Access) -> PenstockError:
+    """Return an error of librdkafka's as one of ours."""
+    code, address = error.code(), access.address
+    text = _FRAME.sub("", error.str()).rstrip(".")
+    if code == KafkaError._ALL_BROKERS_DOWN:
+        return BrokerRefused(f"{address} closes the connection", hint=_login_hint(access))
+    if code in _AWAY:
+        hint = f"{text}\n  start one with `penstock log serve`, or say where it is: --broker HOST:PORT"
+        return NoBroker(f"no broker answers at {address}", hint=hint, transient=True)
+    if code in _LOGIN:
+        return BrokerRefused(f"{address} lets nobody in: {text}", hint=_login_hint(access))
+    if code in _DENIED:
+        who = f"user '{access.user}'" if access.user else "a client without --user"
+        return BrokerRefused(f"{who} may not do this: {text}", hint=f"the ACLs of {address} decide")
+    if code in _IN_USE:
+        return BrokerRefused(f"the group has active members: {text}", hint="stop its consumers first")
+    return BrokerRefused(f"{address} refused: {text}") if code > 0 else UnknownSetting(text)
+
+
+def _spec(at: Literal["beginning", "end"] | int) -> Any:
+    if isinstance(at, int):
+        return OffsetSpec.for_timestamp(at)
+    return OffsetSpec.earliest() if at == "beginning" else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+def _login_hint(access: Access) -> str:
+    if access.user:
+        return f"look at --user, PENSTOCK_PASSWORD, --mechanism {access.mechanism} and --tls"
+    return "look at --tls and --ca, and add --user if the broker wants a login"
+
+
+def _cause(troubles: Iterable[KafkaError]) -> KafkaError | None:
+    """Return what keeps us out, if it will not pass; that all brokers are down says least."""
+    order = [*_LOGIN, *_AWAY, KafkaError._ALL_BROKERS_DOWN]
+    found = [each for each in troubles if each.code() in order]
+    lasting = any(each.code() in (*_LOGIN, KafkaError._ALL_BROKERS_DOWN) for each in found)
+    return min(found, key=lambda each: order.index(each.code())) if lasting else None

@@ -1,0 +1,75 @@
+"""Places in a topic, as users write them: beginning, end, a time or an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from penstock.durations import instant
+from penstock.errors import BadValue, UnknownTopic
+
+if TYPE_CHECKING:
+    from penstock.cli.brokers import Cluster
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The beginning, the end, the first record from a time on (in ms since 1970), or an offset."""
+
+    text: str
+    time: int | None = None
+    offset: int | None = None
+
+
+def read_place(text: str, option: str) -> Place:
+    """Read a place; a time without zone is refused.
+
+    >>> read_place("2026-01-01T10:02Z", "--from").time
+    1767261720000
+    """
+    if text in ("beginning", "end"):
+        return Place(text)
+    if text.isdecimal():
+        return Place(text, offset=int(text))
+    try:
+        time = instant(text, option)
+    except BadValue as error:
+        if "zone" in error.message:
+            raise
+        message = f"{option} {text!r} is no place in a topic"
+        hint = 'write beginning, end, an offset such as 42, or a time such as "2026-01-01T10:02:00Z"'
+        raise BadValue(message, hint=hint) from None
+    # Rounded up: a record of the millisecond that the time lies in came before it.
+    return Place(text, time=-((_EPOCH - time) // timedelta(milliseconds=1)))
+
+
+def locate(
+    cluster: Cluster, topic: str, partitions: list[int], place: Place, *, uncommitted: bool = True
+) -> dict[int, int]:
+    """Return the offset of a place in each partition; one outside of what is there is refused."""
+
+    def find(at: Literal["beginning", "end"] | int) -> dict[int, int]:
+        found = cluster.offsets([(topic, each) for each in partitions], at, uncommitted=uncommitted)
+        return {partition: offset for (_, partition), offset in found.items()}
+
+    if place.text == "beginning":
+        return find("beginning")
+    ends = find("end")
+    if place.time is not None:
+        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in find(place.time).items()}
+    if place.offset is None:
+        return ends
+    starts = find("beginning")
+    return {partition: _checked(topic, partition, place.offset, starts, ends) for partition in partitions}
+
+
+def _checked(topic: str, partition: int, offset: int, starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
+    if starts[partition] <= offset <= ends[partition]:
+        return offset
+    message = f"partition {partition} of '{topic}' has no offset {offset}"
+    hint = f"it holds {starts[partition]} to {ends[partition]}; --partition P chooses one partition"
+    raise UnknownTopic(message, hint=hint)

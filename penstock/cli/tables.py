@@ -1,0 +1,40 @@
+"""Lists of facts, for people as aligned columns and for programs as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+Cell = str | int | None
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def show_table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    """Print rows under their head; numbers stand to the right, and nothing is a dash."""
+    texts = [list(head), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    aligned = [_align(texts, column, rows) for column in range(len(head))]
+    for cells in zip(*aligned, strict=True):
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _align(texts: list[list[str]], column: int, rows: Sequence[Sequence[Cell]]) -> list[str]:
+    width = max(len(row[column]) for row in texts)
+    put = str.ljust if any(isinstance(row[column], str) for row in rows) else str.rjust
+    return [put(row[column], width) for row in texts]
+
+
+def show_json(value: object) -> None:
+    """Print a value as JSON."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def counted(number: int, noun: str) -> str:
+    """Say how many there are.
+
+    >>> counted(1, "record"), counted(1200, "record")
+    ('1 record', '1,200 records')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,113 @@
+"""What a source and a sink ask a cluster about one topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from penstock.connectors.kafka import SECONDS, Connection, answered
+from penstock.errors import PenstockError, SourceFailed, choices
+
+_EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_SHOWN = 20
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+@dataclass(frozen=True)
+class Described:
+    """A topic as it is now; one that is deleted and made anew has another id."""
+
+    id: str
+    partitions: tuple[int, ...]
+
+
+class Cluster:
+    """A client that is opened when it is first asked, in whatever process that is."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._client: AdminClient | None = None
+
+    @property
+    def client(self) -> AdminClient:
+        """The client itself."""
+        if self._client is None:
+            self._client = AdminClient(self.connection.config())
+        return self._client
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics but the cluster's own."""
+        found = answered(lambda: self.client.list_topics(timeout=SECONDS), "topics", self.connection)
+        return sorted(name for name in found.topics if not name.startswith("__"))
+
+    def describe(self, topic: str) -> Described | None:
+        """Return what the topic is now, or None if there is none."""
+        asked = self.client.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic]
+        try:
+            found = self._result(asked, topic)
+        except PenstockError as error:
+            if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        identity = str(found.topic_id)
+        return Described("" if identity == _NO_ID else identity, tuple(sorted(p.id for p in found.partitions)))
+
+    def create(self, topic: str, kind: type[PenstockError]) -> None:
+        """Make a topic with the cluster's own defaults; one that is there already is left as it is."""
+        asked = self.client.create_topics([NewTopic(topic, -1, -1)], request_timeout=SECONDS)[topic]
+        try:
+            self._result(asked, topic, kind)
+        except PenstockError as error:
+            if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def starts(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the first offset that each partition still has."""
+        return self._offsets(topic, dict.fromkeys(partitions, _EARLIEST))
+
+    def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return where each partition ends, transactions that are still open left out."""
+        return self._offsets(topic, dict.fromkeys(partitions, _LATEST))
+
+    def at(self, topic: str, partitions: Iterable[int], time_ms: int) -> dict[int, int]:
+        """Return the first offset of each partition from a time on; its end if nothing is that young."""
+        found = self._offsets(topic, dict.fromkeys(partitions, OffsetSpec.for_timestamp(time_ms)))
+        ends = self.ends(topic, [part for part, offset in found.items() if offset < 0])
+        return found | ends
+
+    def _offsets(self, topic: str, specs: Mapping[int, Any]) -> dict[int, int]:
+        if not specs:
+            return {}
+        asked = self.client.list_offsets(
+            {TopicPartition(topic, part): spec for part, spec in specs.items()},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=SECONDS,
+        )
+        return {place.partition: int(self._result(future, topic).offset) for place, future in asked.items()}
+
+    def _result(self, future: Future[Any], what: str, kind: type[PenstockError] = SourceFailed) -> Any:
+        return answered(lambda: future.result(SECONDS), what, self.connection, kind)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A client is threads and sockets: each process has its own.
+        return {"connection": self.connection, "_client": None}
+
+
+def missing(topic: str, cluster: Cluster, kind: type[PenstockError] = SourceFailed) -> PenstockError:
+    """Return the error for a topic that is not there, with those that are."""
+    message = f"there is no topic '{topic}' at {cluster.connection.servers}"
+    names = cluster.topics()
+    shown = names if len(names) <= _SHOWN else get_close_matches(topic, names, _SHOWN)
+    hint = f"{choices('topics there', shown, topic)}\n  make it with: penstock topic create {topic}"
+    return kind(message, hint=hint)
+
+
+def _code(error: PenstockError) -> int | None:
+    cause = error.__cause__
+    return cause.args[0].code() if isinstance(cause, KafkaException) else None

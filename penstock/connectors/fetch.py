@@ -1,0 +1,140 @@
+"""Records of a range of offsets, by librdkafka, as Arrow batches.
+
+A range ends by its offsets, not by a count: compaction and transactions leave gaps. So it is over at the first record
+at or behind its end, or where the partition ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from penstock.connectors.kafka import SECONDS, Connection, answered, failed
+from penstock.connectors.payloads import RECORDS
+from penstock.errors import SourceFailed
+
+BATCH = 20_000
+_POLL_SECONDS = 0.5
+_GONE = {
+    KafkaError._PARTITION_EOF,
+    KafkaError._AUTO_OFFSET_RESET,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+}
+_PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
+# A consumer connects once per process: Spark's workers live longer than their tasks.
+_consumers: dict[str, Consumer] = {}
+_known: set[tuple[Consumer, str]] = set()
+
+
+class OutOfRange(Exception):
+    """The partition does not have the offset that was asked for."""
+
+
+def fetch(
+    connection: Connection, group: str, topic: str, partition: int, first: int, last: int, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield what a partition holds from offset `first` up to `last`; raise OutOfRange if it begins later."""
+    schema = pa.schema([RECORDS.field(name) for name in columns])
+    for messages in _messages(connection, group, TopicPartition(topic, partition, first), last):
+        arrays = [pa.array(list(map(_COLUMNS[f.name], messages)), f.type) for f in schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def consumer(connection: Connection, group: str) -> Consumer:
+    """Return this process's consumer for a cluster; it joins no group, and commits only when told."""
+    config = connection.config(
+        group_id=group,
+        enable_auto_commit=False,
+        enable_partition_eof=True,
+        auto_offset_reset="error",
+        isolation_level="read_committed",
+        check_crcs=True,
+        # One request at a time is under way: one that waits at the end of a partition holds up the next task's.
+        fetch_wait_max_ms=5,
+        fetch_queue_backoff_ms=5,
+    )
+    key = repr(sorted((name, str(value)) for name, value in config.items()))
+    if key not in _consumers:
+        _consumers[key] = Consumer(config)
+    return _consumers[key]
+
+
+def _messages(connection: Connection, group: str, start: TopicPartition, last: int) -> Iterator[list[Message]]:
+    client = _that_knows(start.topic, connection, group)
+    client.assign([start])
+    try:
+        waiting: list[Message] = []
+        over = False
+        while not over:
+            for message in _arrived(client, connection, start.topic):
+                over = over or _is_over(message, last, connection)
+                if not over and message.error() is None:
+                    waiting.append(message)
+            over = over or (bool(waiting) and waiting[-1].offset() == last - 1)
+            if waiting and (over or len(waiting) >= BATCH):
+                yield waiting
+                waiting = []
+    finally:
+        client.unassign()
+
+
+def _that_knows(topic: str, connection: Connection, group: str) -> Consumer:
+    """Return the consumer, once it knows where the topic is: by itself it would look only once a second."""
+    client = consumer(connection, group)
+    if (client, topic) not in _known:
+        answered(lambda: client.list_topics(topic, timeout=SECONDS), topic, connection)
+        _known.add((client, topic))
+    return client
+
+
+def _arrived(client: Consumer, connection: Connection, topic: str) -> list[Message]:
+    """Return all that has come; wait if that is nothing."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        first = client.poll(_POLL_SECONDS)
+        if first is not None:
+            return [first, *client.consume(BATCH, 0)]
+    message = f"{topic}: {connection.servers} sent nothing for {SECONDS:.0f} s"
+    raise SourceFailed(message, hint="see whether the log is alive, and run the job again", transient=True)
+
+
+def _is_over(message: Message, last: int, connection: Connection) -> bool:
+    """Say whether the range ends before this message."""
+    error, offset = message.error(), message.offset() or 0
+    if error is None:
+        return offset >= last
+    if error.code() == KafkaError._PARTITION_EOF and offset >= last:
+        return True
+    if error.code() in _GONE:
+        raise OutOfRange
+    if error.retriable() or error.code() in _PASSING:
+        # The client mends its connections by itself, and `_arrived` counts the time.
+        return False
+    raise failed(KafkaException(error), message.topic() or "", connection)
+
+
+def _micros(message: Message) -> int | None:
+    kind, millis = message.timestamp()
+    return millis * 1000 if kind else None
+
+
+def _headers(message: Message) -> list[dict[str, Any]] | None:
+    pairs: Any = message.headers()
+    return [{"key": name, "value": value} for name, value in pairs] if pairs else None
+
+
+_COLUMNS: dict[str, Callable[[Message], Any]] = {
+    "offset": Message.offset,
+    "value": Message.value,
+    "key": Message.key,
+    "partition": Message.partition,
+    "timestamp": _micros,
+    "headers": _headers,
+}

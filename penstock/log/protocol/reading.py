@@ -1,0 +1,100 @@
+"""Requests read by Kafka's schemas from bytes that may be anything.
+
+kio has a reader of its own, which believes every count: one request with a huge one and it ends the process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from penstock.log.errors import ErrorCode, LogError
+from penstock.log.protocol.cursor import Cursor
+
+Read = Callable[[Cursor], Any]
+
+
+def read_entity(schema: Any, data: memoryview, at: int = 0) -> Any:
+    """Return a message of a schema.
+
+    Bytes behind it are let pass, as Kafka does: librdkafka leaves one to three behind some of its requests.
+    """
+    return _entity(schema)(Cursor(data, schema.__flexible__, at))
+
+
+@cache
+def _entity(schema: Any) -> Read:
+    hints = typing.get_type_hints(schema)
+    fields = [each for each in dataclasses.fields(schema) if "tag" not in each.metadata]
+    reads = [(each.name, _field(hints[each.name], each.metadata.get("kafka_type", ""))) for each in fields]
+
+    def read(cursor: Cursor) -> Any:
+        values = {name: one(cursor) for name, one in reads}
+        cursor.tags()
+        return schema(**values)
+
+    return read
+
+
+def _field(hint: Any, kafka_type: str) -> Read:
+    nullable = isinstance(hint, types.UnionType)
+    kind = next(each for each in typing.get_args(hint) if each is not type(None)) if nullable else hint
+    if typing.get_origin(kind) is tuple:
+        read = _array(_one(typing.get_args(kind)[0], kafka_type))
+    else:
+        read = _one(kind, kafka_type)
+    return read if nullable else _never_null(read)
+
+
+def _one(kind: Any, kafka_type: str) -> Read:
+    return _READS[kafka_type] if kafka_type else _entity(kind)
+
+
+def _array(item: Read) -> Read:
+    def read(cursor: Cursor) -> Any:
+        count = cursor.length()
+        return None if count is None else tuple([item(cursor) for _ in range(count)])
+
+    return read
+
+
+def _never_null(inner: Read) -> Read:
+    def read(cursor: Cursor) -> Any:
+        value = inner(cursor)
+        if value is None:
+            raise LogError(ErrorCode.invalid_request, "a field is null that cannot be")
+        return value
+
+    return read
+
+
+def _bytes(cursor: Cursor) -> bytes | None:
+    found = cursor.blob()
+    return None if found is None else bytes(found)
+
+
+def _uuid(cursor: Cursor) -> UUID | None:
+    data = bytes(cursor.raw(16))
+    return UUID(bytes=data) if any(data) else None
+
+
+_READS: dict[str, Read] = {
+    "bool": lambda cursor: cursor.int8() != 0,
+    "bytes": _bytes,
+    "float64": Cursor.float64,
+    "int8": Cursor.int8,
+    "int16": Cursor.int16,
+    "int32": Cursor.int32,
+    "int64": Cursor.int64,
+    "records": _bytes,
+    "string": Cursor.text,
+    "timedelta_i32": lambda cursor: timedelta(milliseconds=cursor.int32()),
+    "timedelta_i64": lambda cursor: timedelta(milliseconds=cursor.int64()),
+    "uuid": _uuid,
+}

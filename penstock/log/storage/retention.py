@@ -1,0 +1,65 @@
+"""Retention: what is too old or too much goes, whole segments at a time, oldest first."""
+
+from __future__ import annotations
+
+from penstock.log.storage.partition import Partition
+from penstock.log.storage.segment import Segment
+from penstock.log.storage.topics import Topic
+
+
+def retain(partition: Partition, topic: Topic, now: int) -> None:
+    """Delete the closed segments that a topic need not keep, and close an active one that is old.
+
+    What is closed here is deleted the next time, when a snapshot knows its producers.
+    """
+    if topic.deletes:
+        start = max(_old_until(partition, topic, now), _too_much_until(partition, topic))
+        if start > partition.log_start:
+            _move_start(partition, start)
+    if partition.active.size and _is_due(partition, topic, now):
+        partition.roll(now)
+
+
+def _deletable(partition: Partition) -> list[Segment]:
+    # Records that nobody can see yet, or of an open transaction, stay.
+    return [segment for segment in partition.segments[:-1] if segment.end <= partition.stable]
+
+
+def _old_until(partition: Partition, topic: Topic, now: int) -> int:
+    limit, start = topic.setting("retention.ms"), -1
+    for segment in _deletable(partition):
+        if limit < 0 or now - newest(segment) <= limit:
+            break
+        start = segment.end
+    return start
+
+
+def _too_much_until(partition: Partition, topic: Topic) -> int:
+    limit, start = topic.setting("retention.bytes"), -1
+    excess = partition.size - limit
+    for segment in _deletable(partition):
+        excess -= segment.size
+        if limit < 0 or excess < 0:
+            break
+        start = segment.end
+    return start
+
+
+def _move_start(partition: Partition, start: int) -> None:
+    try:
+        partition.truncate_before(start)
+    except OSError:
+        # On a full disk the start cannot be noted, and deleting is what helps: the segments that are left tell it.
+        partition.log_start = start
+        partition.drop_segments()
+
+
+def _is_due(partition: Partition, topic: Topic, now: int) -> bool:
+    active, limit = partition.active, topic.setting("retention.ms")
+    expired = topic.deletes and 0 <= limit < now - newest(active)
+    return expired or now - active.created > partition.rules.segment_ms
+
+
+def newest(segment: Segment) -> int:
+    """Return the time of a segment's youngest record; that of the file if its records have none."""
+    return segment.largest_timestamp if segment.largest_timestamp >= 0 else segment.created

@@ -1,0 +1,140 @@
+"""How compaction rewrites one batch: records go, offsets and sequences stay."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple
+
+from penstock.log.errors import LogError
+from penstock.log.storage.batches import HAS_HORIZON, HEADER_SIZE, Batch, write_header
+from penstock.log.storage.compression import compress
+from penstock.log.storage.producers import Aborted
+from penstock.log.storage.records import key_and_value, raw_records, unpacked, zigzag
+
+_CODEC = 0x07
+
+
+def key_hash(key: bytes) -> bytes:
+    """Return what stands for a key in the map of offsets: sixteen bytes, however long the key is."""
+    return blake2b(key, digest_size=16).digest()
+
+
+class AbortedRanges:
+    """Which batches belong to transactions that were aborted."""
+
+    def __init__(self, aborted: Iterable[Aborted]) -> None:
+        self._ranges: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for each in aborted:
+            self._ranges[each.producer_id].append((each.first, each.last))
+
+    def hold(self, batch: Batch) -> bool:
+        """Say whether a batch's records were taken back."""
+        if not batch.is_transactional or batch.is_control:
+            return False
+        return any(first <= batch.base_offset < last for first, last in self._ranges.get(batch.producer_id, ()))
+
+
+class Last(NamedTuple):
+    """What has to stay of the producers that are still known: their last batches, or the epoch of their last marker."""
+
+    batches: frozenset[int]
+    markers: Mapping[int, int]
+
+
+class _Kept(NamedTuple):
+    timestamp: int
+    offset_delta: int
+    rest: bytes  # key, value and headers, as they came
+    is_tombstone: bool
+
+
+@dataclass
+class Rewriter:
+    """Cleans batches in the order of the log, up to offset `end`; `newest` maps each key to its last offset."""
+
+    newest: Mapping[bytes, int]
+    end: int
+    aborted: AbortedRanges
+    last: Last
+    now: int
+    tombstones_stay: int
+    _has_records: dict[int, bool] = field(default_factory=dict)  # per producer, since its last marker
+
+    def rewrite(self, batch: Batch, data: memoryview) -> memoryview | None:
+        """Return the batch as it stays: the same bytes, others, or nothing."""
+        if batch.base_offset >= self.end:
+            return data
+        if batch.is_control:
+            return self._marker(batch, data)
+        if self.aborted.hold(batch):
+            return self._emptied(batch)
+        try:
+            return self._records(batch, data)
+        except LogError:
+            self._has_records[batch.producer_id] = True
+            return data  # no records that anybody could read: nothing is known of their keys
+
+    def _marker(self, batch: Batch, data: memoryview) -> memoryview | None:
+        decides = self._has_records.pop(batch.producer_id, False)
+        if decides or self.last.markers.get(batch.producer_id) == batch.producer_epoch:
+            return data
+        if batch.horizon is None:
+            kept, _ = self._split(batch, data)
+            return _rebuilt(batch, kept, self.now + self.tombstones_stay)
+        return None if batch.horizon <= self.now else data
+
+    def _records(self, batch: Batch, data: memoryview) -> memoryview | None:
+        kept, dropped = self._split(batch, data)
+        if not kept:
+            return data if not batch.record_count and self._is_last(batch) else self._emptied(batch)
+        self._has_records[batch.producer_id] = True
+        tombstones = any(record.is_tombstone for record in kept)
+        if not dropped and tombstones == (batch.horizon is not None):
+            return data
+        horizon = batch.horizon if batch.horizon is not None else self.now + self.tombstones_stay
+        return _rebuilt(batch, kept, horizon if tombstones else None)
+
+    def _split(self, batch: Batch, data: memoryview) -> tuple[list[_Kept], int]:
+        body, kept = unpacked(data), []
+        over = batch.horizon is not None and batch.horizon <= self.now
+        for time, delta, start, end in raw_records(body, batch.record_count):
+            key, has_value = key_and_value(body, start)
+            gone = key is not None and self._is_old(key, batch.base_offset + delta)
+            if batch.is_control or not (gone or (over and not has_value)):
+                kept.append(_Kept(batch.first_timestamp + time, delta, body[start:end], not has_value))
+        return kept, batch.record_count - len(kept)
+
+    def _is_old(self, key: bytes, offset: int) -> bool:
+        return self.newest.get(key_hash(key), -1) > offset
+
+    def _emptied(self, batch: Batch) -> memoryview | None:
+        return _rebuilt(batch, [], None) if self._is_last(batch) else None
+
+    def _is_last(self, batch: Batch) -> bool:
+        return batch.base_offset in self.last.batches
+
+
+def _rebuilt(batch: Batch, kept: list[_Kept], horizon: int | None) -> memoryview:
+    attributes = batch.attributes & ~HAS_HORIZON | (0 if horizon is None else HAS_HORIZON)
+    first, newest = batch.first_timestamp, batch.max_timestamp
+    if horizon is not None:
+        first = horizon
+    elif kept:
+        first = kept[0].timestamp
+    if kept and not batch.is_stamped:
+        newest = max(record.timestamp for record in kept)
+    if not kept:
+        attributes &= ~_CODEC
+    body = b"".join(_encoded(record, first) for record in kept)
+    data = bytearray(HEADER_SIZE) + compress(attributes & _CODEC, body)
+    changes = {"attributes": attributes, "first_timestamp": first, "max_timestamp": newest, "record_count": len(kept)}
+    write_header(data, batch._replace(**changes))
+    return memoryview(data)
+
+
+def _encoded(record: _Kept, first: int) -> bytes:
+    body = b"\0" + zigzag(record.timestamp - first) + zigzag(record.offset_delta) + record.rest
+    return zigzag(len(body)) + body

@@ -1,0 +1,148 @@
+"""The cleaner of a running broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.log.broker import Broker
+from penstock.log.cleaner import Cleaner
+from penstock.log.errors import LogError
+from penstock.log.storage.partition import Partition
+from tests.log.storage.logs import NOW, append, consumed, keyed, plain
+
+COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "1024"}
+
+
+def play(folder: Path, story: Callable[[Broker], Awaitable[None]], now: Callable[[], int] = lambda: NOW) -> None:
+    async def run() -> None:
+        broker = Broker(folder, sync="none", clock=now)
+        await broker.start()
+        try:
+            await story(broker)
+        finally:
+            await broker.stop()
+
+    asyncio.run(run())
+
+
+def written(broker: Broker, config: dict[str, str], count: int = 20) -> Partition:
+    broker.store.create_topic("t", 1, config)
+    partition = broker.store.partition("t", 0)
+    for at in range(count):
+        append(partition, keyed([(f"k{at % 3}", "v" * 200 + str(at))]))
+    return partition
+
+
+def test_a_round_compacts_what_is_dirty_and_deletes_what_is_old(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        partition = written(broker, COMPACT)
+        broker.store.create_topic("old", 1, {"retention.ms": "10", "segment.bytes": "1024"})
+        old = broker.store.partition("old", 0)
+        for _ in range(9):
+            append(old, plain(1, 600, NOW - 1000))
+        closed = partition.active.base
+        await broker.cleaner.clean_all()
+        await broker.cleaner.clean_all()
+        assert len([record for record in consumed(partition) if record.offset < closed]) == 3
+        assert (old.log_start, old.end) == (9, 9)
+
+    play(tmp_path, story)
+
+
+def test_partitions_that_nobody_uses_are_cleaned_too(tmp_path: Path) -> None:
+    async def fill(broker: Broker) -> None:
+        written(broker, COMPACT)
+
+    async def story(broker: Broker) -> None:
+        broker.store.create_topic("never written", 1, {}) if False else None
+        await broker.cleaner.clean_all()
+        partition = broker.store.partition("t", 0)
+        assert len(consumed(partition)) < 20
+
+    play(tmp_path, fill)
+    play(tmp_path, story)
+
+
+def test_rounds_follow_one_another_until_the_broker_stops(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        partition = written(broker, COMPACT)
+        quick = Cleaner(broker, interval=0.01)
+        quick.start()
+        async with asyncio.timeout(20):
+            while len(consumed(partition)) == 20:
+                await asyncio.sleep(0.01)
+        await quick.stop()
+
+    play(tmp_path, story)
+
+
+def test_a_compaction_that_is_under_way_is_given_up_when_the_broker_stops(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        partition = written(broker, COMPACT, 200)
+        cleaner = Cleaner(broker, interval=0)
+        cleaner.start()
+        async with asyncio.timeout(20):
+            while not (partition.folder / "cleaned").exists():
+                await asyncio.sleep(0)
+        await cleaner.stop()
+        assert not (partition.folder / "cleaned").exists()
+
+    play(tmp_path, story)
+
+
+def test_a_topic_that_is_deleted_while_it_is_compacted_is_let_go(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        partition = written(broker, COMPACT, 200)
+        task = asyncio.get_running_loop().create_task(broker.cleaner.clean_all())
+        async with asyncio.timeout(20):
+            while not (partition.folder / "cleaned").exists():
+                await asyncio.sleep(0)
+        broker.store.delete_topic("t")
+        await task
+        broker.store.create_topic("t", 1, COMPACT)
+        assert broker.store.partition("t", 0).end == 0
+
+    play(tmp_path, story)
+
+
+def test_damage_in_what_was_there_before_the_start_is_found_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fill(broker: Broker) -> None:
+        written(broker, {"segment.bytes": "1024"})
+
+    async def story(broker: Broker) -> None:
+        partition = broker.store.partition("t", 0)
+        assert partition.segments[1].damaged == ()
+        await broker.cleaner.clean_all()
+        (damage,) = partition.segments[1].damaged
+        with pytest.raises(LogError, match="damaged at byte 0"):
+            partition.read(damage.first, 1024, limit=partition.high)
+        behind = partition.read(damage.following, 1024, limit=partition.high)
+        assert behind is not None
+        assert b"penstock_log_damaged 1.0" in broker.metrics.render(broker)
+
+    play(tmp_path, fill)
+    path = sorted((tmp_path / "t-0").glob("*.log"))[1]
+    path.write_bytes(path.read_bytes().replace(b"vvv", b"vwv", 1))
+    caplog.set_level(logging.ERROR)
+    play(tmp_path, story)
+    assert f"{path} is damaged at byte 0" in caplog.text
+
+
+def test_what_recovery_has_to_read_again_stays_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.log.cleaner._CHECKPOINT_BYTES", 1000)
+
+    async def story(broker: Broker) -> None:
+        partition = written(broker, {})
+        await broker.cleaner.clean_all()
+        async with asyncio.timeout(20):
+            while not list(partition.folder.glob("*.snapshot")):
+                await asyncio.sleep(0.01)
+
+    play(tmp_path, story)

@@ -1,0 +1,146 @@
+"""The data folder: one owner, whole or not at all, and few open files however many partitions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import app
+from penstock.errors import SettingsError
+from penstock.log.errors import ErrorCode, LogError
+from penstock.log.storage.store import Store
+from tests.log.storage.logs import append, consumed, plain
+
+
+def test_a_second_process_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from penstock.log.storage.store import Store; Store(Path(sys.argv[1]))"
+    )
+    second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert f"{tmp_path} is in use by process {os.getpid()}" in second.stderr
+    store.close()
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == 0
+
+
+def test_thousands_of_partitions_share_few_descriptors(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create_topic("many", 3000, {})
+    before = len(os.listdir("/proc/self/fd"))
+    for index in range(3000):
+        append(store.partition("many", index), plain(1, mark=index))
+    assert store.handles.open <= 512
+    assert len(os.listdir("/proc/self/fd")) <= before + 520
+    for index in range(0, 3000, 7):
+        assert consumed(store.partition("many", index))[0].value == bytes([index % 256]) * 10
+    store.close()
+    again = Store(tmp_path)
+    assert all(again.partition("many", index).end == 1 for index in range(0, 3000, 100))
+    again.close()
+
+
+def test_what_was_closed_is_opened_without_reading_it_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create_topic("t", 1, {})
+    for mark in range(5):
+        append(store.partition("t", 0), plain(1, mark=mark))
+    store.close()
+    again = Store(tmp_path)
+    partition = again.partition("t", 0)
+    assert partition.active.unchecked == partition.active.size > 0
+    assert len(consumed(partition)) == 5
+    again.close()
+
+
+def test_records_of_a_deleted_topic_do_not_come_back_with_its_name(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create_topic("t", 1, {})
+    append(store.partition("t", 0), plain(1))
+    store.close()
+    crashed = Store(tmp_path)
+    crashed.topics.remove("t")  # and the process ends before the folders are gone
+    crashed.close()
+    again = Store(tmp_path)
+    again.create_topic("t", 1, {})
+    assert again.partition("t", 0).end == 0
+    again.close()
+
+
+def test_a_partition_after_a_failed_sync_gets_no_snapshot(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create_topic("t", 1, {})
+    partition = store.partition("t", 0)
+    append(partition, plain(1))
+    partition.failed = True
+    store.close()
+    assert not list(tmp_path.glob("t-0/*.snapshot"))
+
+
+def test_a_list_of_topics_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    (tmp_path / "topics.json").write_text('{"topics": [{"name"')
+    with pytest.raises(SettingsError, match=r"topics\.json is damaged"):
+        Store(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("segment.bytes", str(2**31)), ("min.cleanable.dirty.ratio", "nan")])
+def test_a_setting_out_of_its_bounds_is_refused(tmp_path: Path, name: str, value: str) -> None:
+    store = Store(tmp_path)
+    with pytest.raises(LogError, match=name) as refused:
+        store.create_topic("t", 1, {name: value})
+    assert refused.value.code is ErrorCode.invalid_config
+    store.close()
+
+
+def checked(folder: Path) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["log", "check", "--data", str(folder)])
+    return result.exit_code, result.output
+
+
+def test_log_check_tells_what_is_there_and_what_is_damaged(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create_topic("t", 2, {"segment.bytes": "1024"})
+    for mark in range(1, 7):
+        append(store.partition("t", 0), plain(2, 300, mark=mark))
+    size = store.partition("t", 0).size
+    store.close()
+    assert checked(tmp_path) == (0, f"1 topics, 2 partitions, 12 records, {size} bytes: all whole\n")
+    path = sorted(tmp_path.glob("t-0/*.log"))[2]
+    path.write_bytes(path.read_bytes().replace(b"\x03" * 9, b"\x03\x07\x03" * 3, 1))
+    code, output = checked(tmp_path)
+    assert code == 1
+    assert f"{path} is damaged at byte 0 ({path.stat().st_size} bytes): offsets 4 to 5\n" in output
+    assert "1 damaged" in output
+
+
+def test_log_check_finds_a_segment_that_lost_its_end_and_forgives_a_torn_tail(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create_topic("t", 1, {"segment.bytes": "1024"})
+    for mark in range(5):
+        append(store.partition("t", 0), plain(1, 300, mark=mark))
+    active = store.partition("t", 0).active.path
+    store.close()
+    with open(active, "ab") as file:
+        file.write(b"half a batch")
+    code, output = checked(tmp_path)
+    assert (code, "a torn tail at byte" in output) == (0, True)
+    first = min(tmp_path.glob("t-0/*.log"))
+    os.truncate(first, 0)
+    code, output = checked(tmp_path)
+    assert (code, f"{first} is damaged at byte 0 (0 bytes): offsets 0 to " in output) == (1, True)
+
+
+def test_log_check_refuses_a_folder_in_use_or_without_a_log(tmp_path: Path) -> None:
+    store = Store(tmp_path / "log")
+    store.create_topic("t", 1, {})
+    result = CliRunner().invoke(app, ["log", "check", "--data", str(tmp_path / "log")])
+    assert isinstance(result.exception, SettingsError)
+    assert "in use" in str(result.exception)
+    store.close()
+    result = CliRunner().invoke(app, ["log", "check", "--data", str(tmp_path)])
+    assert "holds no log" in str(result.exception)
