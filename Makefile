@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-peers crash clean
+.PHONY: help setup demo test lint format bench bench-peers crash crash-log clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,7 +43,10 @@ bench-peers: $(READY) ## Install the other streaming systems, each in an environ
 	$(BIN)/python -m benchmarks.peers install
 
 crash: $(READY) ## Kill running jobs at random and compare their output: make crash RUNS=100
-	$(BIN)/python -m pytest -q tests/crash --crash-runs=$(RUNS)
+	$(BIN)/python -m pytest -q tests/crash/test_kill.py --crash-runs=$(RUNS)
+
+crash-log: $(READY) ## Kill the event log under load and judge what its clients saw: make crash-log RUNS=100
+	$(BIN)/python -m pytest -q -s tests/crash/test_log_kill.py --crash-runs=$(RUNS)
 
 clean: ## Remove the virtual environment and whatever was generated
 	rm -rf $(VENV) .venv-* build dist out .penstock spark-warehouse metastore_db derby.log

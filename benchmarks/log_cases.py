@@ -127,13 +127,18 @@ def _spark(sizes: Sizes, cache: Path, bootstrap: str) -> Found:
 
 
 def _create(bootstrap: str, topic: str, partitions: int) -> str:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = _admin(bootstrap)
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
     return topic
 
 
 def _delete(bootstrap: str, topic: str) -> None:
-    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic])[topic].result()
+    admin = _admin(bootstrap)  # kept in a name: without one it would be gone before its answer comes
+    admin.delete_topics([topic])[topic].result()
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
 def _client(case: str, bootstrap: str, topic: str, **arguments: Any) -> dict[str, Any]:

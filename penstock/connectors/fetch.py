@@ -6,6 +6,7 @@ at or behind its end, or where the partition ends.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -73,10 +74,12 @@ def _messages(connection: Connection, group: str, start: TopicPartition, last: i
         waiting: list[Message] = []
         over = False
         while not over:
-            for message in _arrived(client, connection, start.topic):
-                over = over or _is_over(message, last, connection)
-                if not over and message.error() is None:
-                    waiting.append(message)
+            arrived = _arrived(client, connection, start.topic)
+            if not _all_inside(arrived, last):
+                inside = list(itertools.takewhile(lambda message: not _is_over(message, last, connection), arrived))
+                over = len(inside) < len(arrived)
+                arrived = [message for message in inside if message.error() is None]
+            waiting += arrived
             over = over or (bool(waiting) and waiting[-1].offset() == last - 1)
             if waiting and (over or len(waiting) >= BATCH):
                 yield waiting
@@ -103,6 +106,11 @@ def _arrived(client: Consumer, connection: Connection, topic: str) -> list[Messa
             return [first, *client.consume(BATCH, 0)]
     message = f"{topic}: {connection.servers} sent nothing for {SECONDS:.0f} s"
     raise SourceFailed(message, hint="see whether the log is alive, and run the job again", transient=True)
+
+
+def _all_inside(messages: list[Message], last: int) -> bool:
+    """Say at once what holds of nearly all batches: no errors, and nothing behind the end."""
+    return not any(map(Message.error, messages)) and (messages[-1].offset() or 0) < last
 
 
 def _is_over(message: Message, last: int, connection: Connection) -> bool:

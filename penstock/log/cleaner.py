@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.log.errors import LogError
-from penstock.log.storage.compaction import DamagedSourceError, Plan, compact, plan_compaction, swap_in
+from penstock.log.storage.compaction import DamagedSourceError, Outcome, Plan, compact, plan_compaction, swap_steps
 from penstock.log.storage.partition import Partition
 from penstock.log.storage.retention import retain
 from penstock.log.storage.scrub import look, next_unchecked, note_damages
@@ -120,13 +120,22 @@ class Cleaner:
         """Compact once; return up to where, or None if nothing came of it."""
         try:
             outcome = await asyncio.to_thread(compact, plan, self._pace)
-            return outcome.end if self._is_kept(partition) and swap_in(partition, outcome) else None
+            return outcome.end if await self._swap(partition, outcome) else None
         except DamagedSourceError as error:
             log.error("%s-%d is not compacted: %s", partition.topic, partition.index, error)
             self._note(partition, error.damages)
             return None
         finally:
             discard_cleaned(plan.folder)
+
+    async def _swap(self, partition: Partition, outcome: Outcome) -> bool:
+        steps = swap_steps(partition, outcome)
+        while self._is_kept(partition):
+            fits = next(steps, None)
+            if fits is not True:
+                return fits is None
+            await asyncio.sleep(0)
+        return False
 
     async def _scrub(self, partition: Partition) -> None:
         while self._scrub_left > 0 and (unchecked := next_unchecked(partition)) is not None:

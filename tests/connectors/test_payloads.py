@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.connectors.payloads import RECORDS, Payloads, declared_rows
@@ -97,12 +97,14 @@ def test_what_cannot_be_read_is_refused_with_the_choices():
         declared_rows("t", Schema("_key binary"), "json", ("key",))
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=12), st.sampled_from([b'{"a":1}', b'{"a":2}\n', b"{}\n{}"]))))
 def test_no_payload_is_lost(values):
     good, bad = read(records(*values))
     assert len(good) + len(bad) == len(values)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(-(2**63), 2**63 - 1), st.text(st.characters(codec="utf-8", exclude_characters="\r\n"))),

@@ -42,9 +42,9 @@ def test_a_killed_log_keeps_its_promises(tmp_path: Path, pytestconfig: pytest.Co
 
 def _create_topics(bootstrap: str) -> None:
     # Small segments, so that kills hit the moment when one follows another.
-    config = {"segment.bytes": "65536"}
+    config = {"segment.bytes": "16384"}
     topics = [NewTopic(name, partitions, 1, config=config) for name, partitions in (("plain", 3), ("left", 2))]
-    topics += [NewTopic("right", 2, 1, config={"segment.bytes": "16384"}), NewTopic("copies", 2, 1, config=config)]
+    topics += [NewTopic("right", 2, 1, config={"segment.bytes": "4096"}), NewTopic("copies", 2, 1, config=config)]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for created in admin.create_topics(topics).values():
         created.result(30)
@@ -68,14 +68,14 @@ def _wait_for_a_moment(recorder: Recorder, chance: random.Random) -> None:
     """Any time, or when so many records are acknowledged, or when a transaction ends."""
     acknowledged, ends = recorder.acknowledged, recorder.ends
     assert recorder.wait(lambda now: now.acknowledged > acknowledged, 60), "nothing is acknowledged any more"
-    match chance.choice(["time", "records", "transaction"]):
+    match chance.choice(["time", "records", "transaction", "transaction"]):
         case "time":
             time.sleep(chance.random() * 0.5)
         case "records":
-            many = acknowledged + chance.randint(1, 2000)
+            many = acknowledged + chance.randint(1, 1000)
             recorder.wait(lambda now: now.acknowledged >= many, 10)
         case "transaction":
-            several = ends + chance.randint(1, 20)
+            several = ends + chance.randint(1, 10)
             recorder.wait(lambda now: now.ends >= several, 10)
             time.sleep(chance.random() * 0.005)
 

@@ -92,6 +92,9 @@ def judge_outputs(inputs: Iterable[Seen], outputs: Iterable[str], positions: Map
     `outputs` are the names of the inputs that outputs were made of, `positions` the committed offsets in the end.
     """
     made = Counter(outputs)
+    inputs = list(inputs)
+    for record in made.keys() - {seen.record for seen in inputs}:
+        yield Finding("phantom", f"{record} has an output, and is not there itself")
     for seen in inputs:
         if made[seen.record] > 1:
             yield Finding("repeated", f"{_where(seen)} has {made[seen.record]} outputs")

@@ -14,7 +14,7 @@ from tests.log.histories import Decision, History, Place, Seen, Sent
 
 # A broker that is back shall be noticed at once, without a line for each time it was not.
 IMPATIENT = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50, "log_level": 2}
-_MOST_WAITING = 300
+_MOST_WAITING = 200
 _END_SECONDS = 60.0
 
 
@@ -121,7 +121,7 @@ class Idempotent(Load):
     def work(self) -> None:
         producer = Producer(self._config)
         while not self.stopping.is_set():
-            for _ in range(self.chance.randint(1, 40)):
+            for _ in range(self.chance.randint(1, 15)):
                 self.send(producer, self.chance.choice(self._places))
             producer.poll(0.01)
             while len(producer) > _MOST_WAITING:
@@ -173,6 +173,7 @@ class Transactional(Load):
 
     def _end(self, producer: Producer, wants_commit: bool) -> Decision:
         if not wants_commit:
+            producer.flush(_END_SECONDS)  # or the records would never leave the client
             self._abort(producer)
             return "aborted"
         while True:

@@ -135,3 +135,7 @@ def test_an_input_with_two_outputs_was_repeated() -> None:
 
 def test_an_output_whose_position_is_not_committed_is_half_a_transaction() -> None:
     assert output_kinds(["p/1", "p/2"], 1) == {"partial"}
+
+
+def test_an_output_of_an_input_that_is_gone_is_a_phantom() -> None:
+    assert output_kinds(["p/1", "p/9"], 1) == {"phantom"}

@@ -29,7 +29,7 @@ from penstock.log.storage.swap import cleaned_folder, commit_swap, discard_clean
 from penstock.log.storage.topics import Topic
 
 log = logging.getLogger("penstock.log")
-MOST_KEYS = 500_000  # about 80 MB; with more keys than that compaction takes several passes
+MOST_KEYS = 200_000  # about 40 MB; with more keys than that compaction takes several passes
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def plan_compaction(partition: Partition, topic: Topic, now: int, *, force: bool
         sources=tuple(Source(each.path, each.base, each.end, each.size) for each in segments),
         dirty=partition.cleaned.offset,
         aborted=tuple(partition.aborted),
-        last=_last_of_producers(partition),
+        last=_last(partition, segments[-1].end - 1),
         law=partition.law,
         now=now,
         tombstones_stay=topic.setting("delete.retention.ms"),
@@ -102,10 +102,10 @@ def _cleanable(partition: Partition, topic: Topic, now: int) -> list[Segment]:
     return found
 
 
-def _last_of_producers(partition: Partition) -> Last:
+def _last(partition: Partition, offset: int) -> Last:
     known = partition.producers.items()
     batches = frozenset(producer.recent[-1].offset for _, producer in known if producer.recent)
-    return Last(batches, {key: producer.epoch for key, producer in known if not producer.recent})
+    return Last(batches, {key: producer.epoch for key, producer in known if not producer.recent}, offset)
 
 
 def compact(plan: Plan, breathe: Callable[[], None] = lambda: None) -> Outcome:
@@ -187,19 +187,33 @@ def _closed(cleaned: Segment, group: tuple[Source, ...]) -> Product:
 
 
 def swap_in(partition: Partition, outcome: Outcome) -> bool:
-    """Let the cleaned segments take their places; not if the partition has changed its segments meanwhile."""
-    kept = {(segment.base, segment.size) for segment in partition.segments[:-1]}
-    fits = all((source.base, source.size) in kept for product in outcome.products for source in product.sources)
-    if fits:
-        gaps = max(partition.cleaned.gaps, outcome.end)
-        write_cleaned(partition.folder, Cleaned(partition.cleaned.offset, gaps))
-        for product in outcome.products:
-            _replace(partition, product, outcome.end)
-        partition.aborted = [entry for entry in partition.aborted if entry.last >= outcome.end]
-        partition.cleaned = Cleaned(outcome.end, gaps)
-        write_cleaned(partition.folder, partition.cleaned)
+    """Let the cleaned segments take their places, all at once; say whether they could."""
+    return all(swap_steps(partition, outcome))
+
+
+def swap_steps(partition: Partition, outcome: Outcome) -> Iterator[bool]:
+    """Let the cleaned segments take their places, one at each step, so that the loop is not held up.
+
+    Yields False, and does no more, if the partition has changed its segments meanwhile.
+    """
+    gaps = max(partition.cleaned.gaps, outcome.end)
+    partition.cleaned = partition.cleaned._replace(gaps=gaps)
+    write_cleaned(partition.folder, partition.cleaned)
+    for product in outcome.products:
+        if not _fits(partition, product):
+            yield False
+            return
+        _replace(partition, product, outcome.end)
+        yield True
+    partition.aborted = [entry for entry in partition.aborted if entry.last >= outcome.end]
+    partition.cleaned = Cleaned(outcome.end, gaps)
+    write_cleaned(partition.folder, partition.cleaned)
     discard_cleaned(partition.folder)
-    return fits
+
+
+def _fits(partition: Partition, product: Product) -> bool:
+    kept = {(segment.base, segment.size) for segment in partition.segments[:-1]}
+    return all((source.base, source.size) in kept for source in product.sources)
 
 
 def _replace(partition: Partition, product: Product, cleaned_until: int) -> None:

@@ -97,6 +97,7 @@ class Handles:
     def indexed(self, owner: Indexed) -> None:
         """An index was read into memory: drop the one that was read longest ago."""
         self._indexed[owner] = None
+        self._indexed.move_to_end(owner)
         if len(self._indexed) > self._indexes:
             self._indexed.popitem(last=False)[0].let_go()
 

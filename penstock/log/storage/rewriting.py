@@ -38,10 +38,15 @@ class AbortedRanges:
 
 
 class Last(NamedTuple):
-    """What has to stay of the producers that are still known: their last batches, or the epoch of their last marker."""
+    """What has to stay, if only as an empty batch.
+
+    Of the producers that are still known their last batches, by offset, or the epochs of their last markers; and the
+    last offset of all, or a reader who wants to come to the end would wait for it for ever.
+    """
 
     batches: frozenset[int]
     markers: Mapping[int, int]
+    offset: int
 
 
 class _Kept(NamedTuple):
@@ -79,7 +84,7 @@ class Rewriter:
 
     def _marker(self, batch: Batch, data: memoryview) -> memoryview | None:
         decides = self._has_records.pop(batch.producer_id, False)
-        if decides or self.last.markers.get(batch.producer_id) == batch.producer_epoch:
+        if decides or self._is_last(batch) or self.last.markers.get(batch.producer_id) == batch.producer_epoch:
             return data
         if batch.horizon is None:
             kept, _ = self._split(batch, data)
@@ -114,7 +119,7 @@ class Rewriter:
         return _rebuilt(batch, [], None) if self._is_last(batch) else None
 
     def _is_last(self, batch: Batch) -> bool:
-        return batch.base_offset in self.last.batches
+        return batch.base_offset in self.last.batches or batch.last_offset == self.last.offset
 
 
 def _rebuilt(batch: Batch, kept: list[_Kept], horizon: int | None) -> memoryview:

@@ -87,9 +87,10 @@ class Segment:
     def __init__(self, path: Path, handles: Handles) -> None:
         self.path = path
         self.base = self.end = int(path.stem)
-        exists = path.exists()
-        self.size = path.stat().st_size if exists else 0
-        self.created = int(path.stat().st_mtime * 1000) if exists else 0
+        self.size = self.created = 0
+        with suppress(FileNotFoundError):
+            found = path.stat()
+            self.size, self.created = found.st_size, found.st_mtime_ns // 1_000_000
         self.largest_timestamp = -1
         self.closed = False
         self.unchecked = 0

@@ -13,7 +13,7 @@ from penstock.log.storage.compression import compress
 from penstock.log.storage.handles import Handles
 from penstock.log.storage.opening import open_partition
 from penstock.log.storage.partition import Partition, Rules
-from penstock.log.storage.records import Record, build_batch, build_marker, open_batch
+from penstock.log.storage.records import ABORT, COMMIT, Record, build_batch, build_marker, open_batch
 
 _MEMORY = Path("/dev/shm")
 NOW = 1_700_000_000_000
@@ -101,3 +101,24 @@ def state(partition: Partition) -> tuple[object, ...]:
     """What a partition knows of producers and transactions."""
     known = {key: (one.epoch, list(one.recent)) for key, one in partition.producers.items()}
     return known, dict(partition.producers.open), list(partition.aborted), partition.end, partition.stable
+
+
+def played(partition: Partition, steps: Iterable[tuple[str, int]], key: str = "k") -> Partition:
+    """Let producers send, transact, commit and abort, as far as they may; each step names one of them."""
+    for step, producer in steps:
+        known = partition.producers.get(producer)
+        sequence = known.recent[-1].last + 1 if known is not None and known.recent else 0
+        fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+        is_open = producer in partition.producers.open
+        match step:
+            case "send" if not is_open:
+                append(partition, keyed([(key, f"{sequence}"), (f"{key}{producer}", "v")], **fields))
+            case "transact":
+                append(partition, keyed([(key, f"{sequence}"), ("l", None)], attributes=TRANSACTIONAL, **fields))
+            case "commit" | "abort" if is_open:
+                append(partition, marker(COMMIT if step == "commit" else ABORT, producer))
+            case "roll" if partition.active.size:
+                partition.roll(NOW)
+            case "checkpoint":
+                partition.checkpoint()
+    return partition

@@ -28,6 +28,7 @@ from tests.log.storage.logs import (
     keyed,
     marker,
     opened,
+    played,
     quick_folder,
     state,
 )
@@ -156,6 +157,18 @@ def test_aborted_records_go_at_once_and_markers_when_they_decide_nothing_any_mor
     assert [batch.producer_id for batch, _ in partition.batches()] == [-1, -1]
 
 
+def test_a_reader_comes_to_the_end_when_the_last_records_are_gone(tmp_path: Path) -> None:
+    partition = opened(tmp_path / "t-0")
+    append(partition, keyed([("a", "1")]))
+    append(partition, keyed([("a", None)]))
+    for now in (NOW, NOW + DAY):
+        partition.roll(now) if partition.active.size else None
+        partition.cleaned = partition.cleaned._replace(offset=0)
+        compacted(partition, now)
+    assert consumed(partition) == []
+    assert [(batch.last_offset, batch.record_count) for batch, _ in partition.batches()] == [(1, 0)]
+
+
 def test_an_open_transaction_holds_compaction_back(tmp_path: Path) -> None:
     partition = opened(tmp_path / "t-0")
     append(partition, keyed([("a", "1")]))
@@ -219,6 +232,40 @@ def test_a_damaged_segment_is_not_compacted(tmp_path: Path) -> None:
     with pytest.raises(compaction.DamagedSourceError, match="damaged at byte 0"):
         compact(plan)
     assert path.read_bytes() == data
+
+
+ACTS = st.lists(
+    st.tuples(st.sampled_from(["send", "transact", "transact", "commit", "abort", "roll"]), st.integers(1, 3)),
+    max_size=20,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(ACTS, st.sampled_from("kmn")), min_size=1, max_size=5), st.integers(1, 10))
+def test_readers_of_committed_records_and_producers_notice_nothing(
+    rounds: list[tuple[list[tuple[str, int]], str]], most_keys: int
+) -> None:
+    with quick_folder() as root:
+        partition = opened(Path(root) / "t-0")
+        for at, (acts, key) in enumerate(rounds):
+            played(partition, acts, key)
+            before, known = last_values(visible(partition)), state(partition)
+            compacted(partition, most_keys=most_keys)
+            assert last_values(visible(partition)) == before
+            folder = copied(partition, Path(root) / f"{at}-0")
+            assert state(opened(folder))[0:2] == known[0:2]
+            for path in [*folder.glob("*.snapshot"), *folder.glob("*.txnindex")]:
+                path.unlink()
+            again = opened(folder)
+            assert last_values(visible(again)) == before
+            assert state(again)[1] == known[1]
+            assert last_sequences(again) == last_sequences(partition)
+            assert (again.end, again.stable) == known[3:]
+
+
+def last_sequences(partition: Partition) -> dict[int, tuple[int, int]]:
+    known = partition.producers.items()
+    return {key: (one.epoch, one.recent[-1].last) for key, one in known if one.recent}
 
 
 class Crash(Exception):

@@ -11,7 +11,7 @@ from penstock.log.storage import partition as partitions
 from penstock.log.storage.partition import Partition
 from penstock.log.storage.retention import retain
 from penstock.log.storage.topics import Topic
-from tests.log.storage.logs import NOW, TRANSACTIONAL, append, consumed, keyed, opened, plain
+from tests.log.storage.logs import NOW, append, consumed, keyed, opened, plain
 
 
 def topic(**config: str) -> Topic:
@@ -78,7 +78,7 @@ def test_nothing_of_an_open_transaction_goes_nor_what_nobody_can_read_yet(tmp_pa
 def test_what_producers_wrote_is_known_when_all_their_records_are_gone(tmp_path: Path) -> None:
     partition = opened(tmp_path / "t-0")
     known = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
-    append(partition, keyed([("k", "v")], attributes=TRANSACTIONAL & 0, **known))
+    append(partition, keyed([("k", "v")], **known))
     for _ in range(2):
         retain(partition, topic(retention_ms="10"), NOW + 10_000)
     again = opened(partition.folder)

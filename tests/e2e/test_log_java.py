@@ -1,0 +1,141 @@
+"""Promise: Java clients, Spark's version and the newest, and Kafka's own command-line tools talk to the log."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import MissingPart
+from penstock.spark.jars import fetch
+from penstock.spark.java import find_java
+from tests.brokers import require_kafka
+from tests.log.server import LogProcess
+
+SOURCES = Path(__file__).parent / "java"
+SECONDS = 120
+EXPECTED = """\
+committed 500
+uncommitted is more true
+nodes 1
+topics 2
+offset 0
+offset 250
+offset {newest}
+offset 0
+retention 12345
+low 7
+group EMPTY
+positions 2
+transactions COMPLETE_COMMIT
+producers true
+disks 1
+deleted true
+done
+"""
+
+
+TOOLS = "org.apache.kafka.tools"
+TOPICS, CONFIGS = f"{TOOLS}.TopicCommand --bootstrap-server HERE", "kafka.admin.ConfigCommand --bootstrap-server HERE"
+GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand --bootstrap-server HERE"
+KEYED = "--reader-property parse.key=true --reader-property key.separator=:"
+# Tool and arguments, what it reads, what it says.
+STEPS = [
+    (f"{TOPICS} --create --topic tools --partitions 2 --config retention.ms=60000", "", "Created topic tools"),
+    (f"{TOOLS}.ConsoleProducer --bootstrap-server HERE --topic tools {KEYED}", r"a:1\nb:2\nc:3", ""),
+    (
+        f"{TOOLS}.consumer.ConsoleConsumer --bootstrap-server HERE"
+        " --topic tools --from-beginning --max-messages 3 --group tools-group",
+        "",
+        "[123]\n[123]\n[123]\n",
+    ),
+    (f"{TOPICS} --describe --topic tools", "", "PartitionCount: 2.*retention.ms=60000"),
+    (f"{CONFIGS} --alter --topic tools --add-config retention.bytes=4321", "", "Completed updating"),
+    (f"{CONFIGS} --describe --topic tools", "", "retention.bytes=4321"),
+    (f"{TOOLS}.GetOffsetShell --bootstrap-server HERE --topic tools", "", r"tools:0:\d\ntools:1:\d\n"),
+    (f"{GROUPS} --list", "", "tools-group"),
+    (f"{GROUPS} --describe --group tools-group", "", r"tools-group +tools +0 +(\d) +\1 +0 "),
+    (f"{GROUPS} --reset-offsets --group tools-group --topic tools --to-earliest --execute", "", "tools +1 +0"),
+    (f"{GROUPS} --delete --group tools-group", "", "successful"),
+    (f"{TOOLS}.DeleteRecordsCommand --bootstrap-server HERE --offset-json-file OFFSETS", "", "low_watermark: 0"),
+    (f"{TOOLS}.LogDirsCommand --bootstrap-server HERE --describe --topic-list tools", "", '"partition":"tools-1"'),
+    (f"{TOOLS}.ClusterTool cluster-id --bootstrap-server HERE", "", "Cluster ID: "),
+    (f"{TOOLS}.TransactionsCommand --bootstrap-server HERE list", "", "TransactionalId"),
+    (
+        f"{TOOLS}.ProducerPerformance --bootstrap-server HERE"
+        " --topic tools --num-records 5000 --record-size 100 --throughput -1",
+        "",
+        "5000 records sent",
+    ),
+    (f"{TOPICS} --alter --topic tools --partitions 3", "", ""),
+    (f"{TOPICS} --delete --topic tools", "", ""),
+    (f"{TOPICS} --list", "", "^(?!.*tools$)"),
+]
+DELETED = '{"version": 1, "partitions": [{"topic": "tools", "partition": 0, "offset": 0}]}'
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogProcess]:
+    with LogProcess(tmp_path_factory.mktemp("java")) as server:
+        yield server
+        assert server.faults == []
+
+
+def kafka_jars() -> str:
+    from benchmarks.peers.kafka import folder
+
+    require_kafka()
+    return f"{folder()}{os.sep}*"
+
+
+def spark_jars() -> str:
+    """Spark's Kafka client, with the codecs that come with Spark."""
+    try:
+        (client,) = (path for path in fetch("kafka") if path.name.startswith("kafka-clients"))
+    except MissingPart as error:
+        pytest.skip(f"Spark's Kafka client is not on this machine and cannot be fetched: {error}")
+    pyspark = find_spec("pyspark")
+    assert pyspark is not None
+    assert pyspark.origin is not None
+    return f"{client}{os.pathsep}{Path(pyspark.origin).parent / 'jars'}{os.sep}*"
+
+
+def java(class_path: str, source: str, *arguments: str) -> str:
+    """Run a Java program from its source; return what it wrote."""
+    program = str(find_java().program)
+    listed = subprocess.run([program, "--list-modules"], capture_output=True, text=True, check=False).stdout
+    if "jdk.compiler" not in listed:
+        pytest.skip("this Java has no compiler: a JDK is needed to run a program from its source")
+    command = [program, "-XX:TieredStopAtLevel=1", "-cp", class_path, str(SOURCES / source), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("jars", [spark_jars, kafka_jars], ids=["spark's client", "newest client"])
+def test_a_java_application_works_with_default_settings(log: LogProcess, jars: object) -> None:
+    assert callable(jars)
+    name = str(jars.__name__).replace("_", "-")
+    said = java(jars(), "RoundTrip.java", log.bootstrap, name)
+    said = re.sub(r"offset 2[0-4]\d", "offset {newest}", said)  # which of the last records is youngest is chance
+    assert [line for line in said.splitlines() if not line.startswith("SLF4J")] == EXPECTED.splitlines()
+
+
+def test_kafkas_command_line_tools_work(log: LogProcess, tmp_path: Path) -> None:
+    """All in one JVM, from files: the class, what it reads, its arguments."""
+    (tmp_path / "offsets.json").write_text(DELETED)
+    files = [tmp_path / f"{number:02d}" for number in range(len(STEPS))]
+    for file, (command, given, _) in zip(files, STEPS, strict=True):
+        there = command.replace("HERE", log.bootstrap).replace("OFFSETS", str(tmp_path / "offsets.json"))
+        tool, *arguments = there.split()
+        file.write_text("\n".join([tool, given, *arguments]))
+    said = java(kafka_jars(), "Tools.java", *map(str, files))
+    outputs = re.split(r"^=== \S+ (-?\d+)\n", said, flags=re.MULTILINE)
+    for (command, _, expected), output, code in zip(STEPS, outputs[:-1:2], outputs[1::2], strict=True):
+        assert code == "0", f"{command}: {output}"
+        assert re.search(expected, output), f"{command}: {output}"
