@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -26,6 +25,8 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # reads a hundred files, which no other command needs
+
         typer.echo(f"penstock {version('penstock')}")
         raise typer.Exit
 

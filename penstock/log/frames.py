@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.log.errors import ErrorCode, LogError
 
 _SCRATCH = bytearray(1 << 16)  # one for all connections: idle ones hold no memory
-_FIRST = 1 << 16  # what a request's length may claim before its bytes have come
+_LEAST, _STEP = 1 << 12, 1 << 16  # what a request gets before its bytes have come, whatever length it claims
 _SPARE: list[bytearray] = []
 _MOST_SPARE, _SMALLEST_SPARE, _LARGEST_SPARE = 4, 1 << 19, 1 << 21
 
@@ -77,7 +77,7 @@ class Frames:
         return length
 
     def _begin_body(self, length: int, start: memoryview) -> None:
-        body = _SPARE.pop() if _SPARE and length <= len(_SPARE[-1]) else bytearray(_FIRST)
+        body = _SPARE.pop() if _SPARE and length <= len(_SPARE[-1]) else bytearray(max(_LEAST, 2 * len(start)))
         body[: len(start)] = start
         self._body, self._filled, self._length = body, len(start), length
 
@@ -91,4 +91,4 @@ class Frames:
 
 def _rounded(length: int) -> int:
     # Requests of nearly the same size then fit the same spare buffer.
-    return -(-length // _FIRST) * _FIRST
+    return -(-length // _STEP) * _STEP

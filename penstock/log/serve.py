@@ -15,10 +15,13 @@ from pathlib import Path
 from penstock.errors import SettingsError
 from penstock.log.broker import Broker
 from penstock.log.metrics_server import MetricsServer
+from penstock.log.security.limits import Limits
 from penstock.log.security.setup import open_security
 from penstock.log.security.tls import server_context
 from penstock.log.server import Address, Server
 from penstock.log.storage.syncer import Policy
+
+_OWN_FILES = 1000  # segments in use, those that slow readers still hold, and the rest
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,13 @@ class Options:
 
 async def serve_until_stopped(options: Options, say: Callable[[str], None]) -> None:
     """Serve until a signal comes, then finish what was begun."""
-    _allow_many_files()
+    limits = _many_files()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     address = Address.parse(options.listen)
-    broker = _broker(options, address)
+    broker = _broker(options, address, limits)
     server = Server(broker, address, _tls(options))
     await broker.start()
     listening = await server.start()
@@ -60,13 +63,16 @@ async def serve_until_stopped(options: Options, say: Callable[[str], None]) -> N
     await broker.stop()
 
 
-def _allow_many_files() -> None:
-    """Each connection takes a descriptor: use as many as the system grants."""
+def _many_files() -> Limits:
+    """Use as many descriptors as the system grants, and leave enough of them to the segments."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return Limits()
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return Limits(connections=max(min(Limits.connections, most - _OWN_FILES), most // 4))
 
 
-def _broker(options: Options, address: Address) -> Broker:
+def _broker(options: Options, address: Address, limits: Limits) -> Broker:
     security = open_security(
         options.data,
         address.host,
@@ -75,7 +81,7 @@ def _broker(options: Options, address: Address) -> Broker:
         client_certificates=options.client_ca is not None,
         super_users=options.super_users,
     )
-    broker = Broker(options.data, sync=options.sync, security=security)
+    broker = Broker(options.data, sync=options.sync, security=security, limits=limits)
     broker.auto_create = options.auto_create
     broker.default_partitions = options.partitions
     told = Address.parse(options.advertise) if options.advertise else address

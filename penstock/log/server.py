@@ -19,6 +19,7 @@ from penstock.log.wire import PlainWire, TlsWire
 
 _BACKLOG = 4096
 _SWEEP_SECONDS = 5.0
+_ACCEPT_SECONDS = 0.2
 _FRAME_SECONDS = 60.0  # in which a request that has begun has to arrive
 
 
@@ -60,9 +61,20 @@ class Server:
         self._sock = _listen(self._address)
         chosen = Address(self._address.host, self._sock.getsockname()[1])
         self._broker.port = self._broker.port or chosen.port
-        asyncio.get_running_loop().add_reader(self._sock.fileno(), self._accept)
+        self._accept_again()
         self._plan_sweep()
         return chosen
+
+    def _accept_again(self) -> None:
+        if self._sock is not None and self._sock.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._sock.fileno(), self._accept)
+
+    def _accept_later(self) -> None:
+        # Out of descriptors: those who are connected go on, the next ones wait in the backlog.
+        if self._sock is not None:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._sock.fileno())
+            loop.call_later(_ACCEPT_SECONDS, self._accept_again)
 
     def _accept(self) -> None:
         for _ in range(64):
@@ -71,8 +83,8 @@ class Server:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Out of descriptors: those who are connected go on, the next ones wait in the backlog.
                 if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._accept_later()
                     return
                 raise
             if sock is not None and peer is not None:

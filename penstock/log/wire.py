@@ -13,6 +13,7 @@ from penstock.log.protocol.fetch import Piece
 from penstock.log.storage.segment import Slice
 
 _SMALL = 1 << 15  # below this one read and one send beat a call of sendfile
+_LINGER_SECONDS = 10.0  # in which a client that is sent away can still read its last answers
 _READS = 4  # of one connection before the others get their turn
 
 
@@ -86,7 +87,12 @@ class PlainWire:
         """Queue pieces and send what the socket takes at once."""
         if self._closed:
             return
-        for piece in _few(pieces):
+        try:
+            few = _few(pieces)
+        except OSError as error:
+            self._lose(error)
+            return
+        for piece in few:
             self._queue.append(piece if isinstance(piece, Slice) else memoryview(piece))
             self.queued += _size(piece)
         if not self._writing:
@@ -115,7 +121,7 @@ class PlainWire:
         if isinstance(head, Slice):
             sent = os.sendfile(self._sock.fileno(), head.handle.fd, head.position, head.size)
             if not sent:
-                raise OSError(errno.EIO, "a segment is shorter than its size", str(head.handle.path))
+                raise _too_short(head)
             rest: memoryview | Slice = Slice(head.handle, head.position + sent, head.size - sent)
         else:
             sent = self._sock.send(head)
@@ -140,9 +146,13 @@ class PlainWire:
 
     def close(self) -> None:
         """End the connection once what is queued is sent."""
+        if self._closed or self._closing:
+            return
         self._closing = True
         self.pause()
-        if not self._queue:
+        if self._queue:
+            self._loop.call_later(_LINGER_SECONDS, self._lose, None)
+        else:
             self._lose(None)
 
     def _lose(self, error: Exception | None) -> None:
@@ -169,8 +179,11 @@ class TlsWire:
 
     def send(self, pieces: list[Piece]) -> None:
         """Queue pieces."""
-        for piece in pieces:
-            self._transport.write(_read(piece) if isinstance(piece, Slice) else piece)
+        try:
+            for piece in pieces:
+                self._transport.write(_read(piece) if isinstance(piece, Slice) else piece)
+        except OSError:
+            self._transport.abort()
 
     def pause(self) -> None:
         """Read no more for now."""
@@ -184,11 +197,20 @@ class TlsWire:
 
     def close(self) -> None:
         """End the connection once what is queued is sent."""
-        self._transport.close()
+        if not self._transport.is_closing():
+            self._transport.close()
+            asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._transport.abort)
 
 
 def _read(piece: Slice) -> bytes:
-    return piece.handle.read(piece.position, piece.size)
+    data = piece.handle.read(piece.position, piece.size)
+    if len(data) < piece.size:
+        raise _too_short(piece)
+    return data
+
+
+def _too_short(piece: Slice) -> OSError:
+    return OSError(errno.EIO, "a segment is shorter than its size", str(piece.handle.path))
 
 
 def _size(piece: bytes | memoryview | Slice) -> int:

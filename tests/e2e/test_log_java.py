@@ -30,9 +30,9 @@ offset {newest}
 offset 0
 retention 12345
 low 7
-group EMPTY
+group Empty
 positions 2
-transactions COMPLETE_COMMIT
+transactions CompleteCommit
 producers true
 disks 1
 deleted true

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from itertools import groupby
 
@@ -12,6 +13,7 @@ from penstock.log.protocol.fetch import FetchRequest, Served, Wanted, read_fetch
 from penstock.log.security.quotas import FETCH
 from penstock.log.storage.partition import Partition
 
+log = logging.getLogger("penstock.log")
 _MOST = 50 << 20  # bytes of one answer, whatever the client allows
 
 
@@ -100,6 +102,9 @@ def _serve(call: Call, wanted: Wanted, request: FetchRequest, left: int, *, at_l
         return _read(_partition(call, wanted), wanted, request, left, at_least_one)
     except LogError as error:
         return Served(wanted.partition, error.code)
+    except OSError:
+        log.exception("%s-%d cannot be read", wanted.topic, wanted.partition)
+        return Served(wanted.partition, ErrorCode.kafka_storage_error)
 
 
 def _partition(call: Call, wanted: Wanted) -> Partition:

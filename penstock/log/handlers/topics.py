@@ -119,6 +119,8 @@ def _cut(call: Call, name: str, asked: Any) -> Fields:
         return {**answer, "low_watermark": partition.log_start}
     except LogError as error:
         return {**answer, "error_code": error.code}
+    except OSError:
+        return {**answer, "error_code": ErrorCode.kafka_storage_error}
 
 
 HANDLERS = {

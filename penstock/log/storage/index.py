@@ -8,11 +8,19 @@ from array import array
 from bisect import bisect_right
 from operator import le, lt
 from pathlib import Path
+from typing import NamedTuple
 
 INTERVAL = 4096  # bytes of log between two entries
 _OFFSET = struct.Struct(">II")
 _TIME = struct.Struct(">qI")
 TIME_SIZE = _TIME.size
+
+
+class Entry(NamedTuple):
+    """Where a batch begins; its offset is relative to the segment's base."""
+
+    offset: int
+    position: int
 
 
 class OffsetIndex:
@@ -38,19 +46,20 @@ class OffsetIndex:
         self._offsets.append(offset)
         self._positions.append(position)
 
-    def before(self, offset: int) -> tuple[int, int]:
-        """Return offset and position of the last known batch at or before an offset."""
-        at = bisect_right(self._offsets, offset)
-        return (self._offsets[at - 1], self._positions[at - 1]) if at else (0, 0)
+    def before(self, offset: int) -> Entry:
+        """Return the last known batch at or before an offset."""
+        return self._entry(bisect_right(self._offsets, offset) - 1)
 
-    def last(self) -> tuple[int, int]:
-        """Return offset and position of the last known batch."""
-        return (self._offsets[-1], self._positions[-1]) if self._offsets else (0, 0)
+    def before_position(self, position: int) -> Entry:
+        """Return the last known batch that begins at or before a position."""
+        return self._entry(bisect_right(self._positions, position) - 1)
 
-    def boundary_before(self, position: int) -> int:
-        """Return the last known start of a batch at or before a position."""
-        at = bisect_right(self._positions, position)
-        return self._positions[at - 1] if at else 0
+    def last(self) -> Entry:
+        """Return the last known batch."""
+        return self._entry(len(self) - 1)
+
+    def _entry(self, at: int) -> Entry:
+        return Entry(self._offsets[at], self._positions[at]) if at >= 0 else Entry(0, 0)
 
     def fits(self, size: int) -> bool:
         """Say whether this can be the index of a segment so long: entries grow and stay inside."""

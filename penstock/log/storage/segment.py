@@ -10,7 +10,7 @@ from typing import NamedTuple
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.storage.batches import HEADER_SIZE, MAGIC, SHORTEST, Batch, header_at
 from penstock.log.storage.handles import Handle, Handles
-from penstock.log.storage.index import INTERVAL, TIME_SIZE, OffsetIndex, last_time, time_entries, time_entry
+from penstock.log.storage.index import INTERVAL, TIME_SIZE, Entry, OffsetIndex, last_time, time_entries, time_entry
 
 MAX_SPAN = 2**31 - 1  # offsets of an index are relative and 32 bits wide
 CHUNK = 1 << 20
@@ -131,14 +131,15 @@ class Segment:
         return self._index
 
     def _index_fits(self, index: OffsetIndex) -> bool:
-        if not index.fits(self.size) or (self.size > INTERVAL * 2 and not len(index)):
-            return False
-        offset, position = index.last()
-        return not position or self._begins_at(position, self.base + offset)
+        enough = len(index) or self.size <= INTERVAL * 2
+        return bool(enough) and index.fits(self.size) and self._is_right(index.last())
 
-    def _begins_at(self, position: int, offset: int) -> bool:
-        head = self.handle.read(position, HEADER_SIZE)
-        return len(head) == HEADER_SIZE and header_at(head).base_offset == offset
+    def _is_right(self, entry: Entry) -> bool:
+        # Nothing guards an index file, and one wrong entry would send readers into the middle of a batch.
+        if not entry.position:
+            return True
+        head = self.handle.read(entry.position, HEADER_SIZE)
+        return len(head) == HEADER_SIZE and header_at(head).base_offset == self.base + entry.offset
 
     def let_go(self) -> None:
         """Drop what can be read again."""
@@ -166,7 +167,7 @@ class Segment:
         # An index with fewer entries is slower and not wrong: a disk that refuses them does not refuse the records.
         index = self.index
         with suppress(OSError):
-            if position > index.last()[1]:
+            if position > index.last().position:
                 self._handles.get(self.index_path).write(OffsetIndex.entry(relative, position), len(index) * 8)
                 index.add(relative, position)
                 self._indexed_at = position
@@ -201,10 +202,10 @@ class Segment:
 
     def position_of(self, offset: int) -> int:
         """Return where the batch begins that holds an offset, or the first one behind it."""
-        relative, start = self.index.before(offset - self.base)
-        if start and not self._begins_at(start, self.base + relative):
-            relative, start = self.reindex().before(offset - self.base)
-        return next((at for at, batch in self.headers(start) if batch.last_offset >= offset), self.size)
+        start = self.index.before(offset - self.base)
+        if not self._is_right(start):
+            start = self.reindex().before(offset - self.base)
+        return next((at for at, batch in self.headers(start.position) if batch.last_offset >= offset), self.size)
 
     def slice(self, start: int, max_bytes: int, limit: int, at_least_one: bool) -> Slice | None:
         """Return whole batches from a position: at most `max_bytes`, not beyond `limit`, or the first one."""
@@ -212,12 +213,16 @@ class Segment:
             limit = min([limit, *(damage.position for damage in self.damaged if damage.position >= start)])
         end = min(start + max_bytes, limit)
         if end < limit:
-            end = self.index.boundary_before(end)
+            end = self._boundary_before(end)
             if end <= start:
                 end = self._end_of_few(start, min(start + max_bytes, limit))
         if end <= start and at_least_one and start < limit:
             end = start + header_at(self.handle.read(start, HEADER_SIZE)).size
         return Slice(self.handle, start, end - start) if end > start else None
+
+    def _boundary_before(self, position: int) -> int:
+        entry = self.index.before_position(position)
+        return entry.position if self._is_right(entry) else self.reindex().before_position(position).position
 
     def _end_of_few(self, start: int, end: int) -> int:
         # Between two index entries there are a few KB: few small batches, or one that is long.

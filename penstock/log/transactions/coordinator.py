@@ -23,6 +23,9 @@ OFFSETS: TopicPartition = ("__consumer_offsets", 0)
 _RETRY_SECONDS = 1.0
 _SWEEP_SECONDS = 3600.0
 
+# Small segments, for a start replays the topic and only closed ones are compacted.
+_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(8 << 20)}
+
 
 class TransactionCoordinator:
     """Everything a transactional producer asks for. Refusals are `LogError`s with Kafka's codes.
@@ -159,7 +162,7 @@ class TransactionCoordinator:
         record = encode(transaction, self._broker.clock())
         try:
             if TOPIC not in self._broker.store.topics:
-                self._broker.store.create_topic(TOPIC, 1, {"cleanup.policy": "compact"}, internal=True)
+                self._broker.store.create_topic(TOPIC, 1, _SETTINGS, internal=True)
             await self._broker.write(TOPIC, 0, build_batch([record]))
         except LogError as error:
             # The code that lets clients ask again.

@@ -8,7 +8,7 @@ import org.apache.kafka.common.config.ConfigResource;
 
 /** What a Java application does: every codec, a transaction with offsets over two topics, a group, the admin. */
 public class RoundTrip {
-    private static final Duration STEP = Duration.ofSeconds(1);
+    private static final Duration STEP = Duration.ofMillis(100);
     private static String server;
 
     public static void main(String[] arguments) throws Exception {
@@ -68,13 +68,14 @@ public class RoundTrip {
                 Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
                 for (ConsumerRecord<String, String> one : records) {
                     producer.send(new ProducerRecord<>(topic + "-out", one.key(), one.value()));
-                    offsets.put(new TopicPartition(one.topic(), one.partition()), new OffsetAndMetadata(one.offset() + 1));
+                    TopicPartition where = new TopicPartition(one.topic(), one.partition());
+                    offsets.put(where, new OffsetAndMetadata(one.offset() + 1));
                 }
                 producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
                 if (aborts) {
                     producer.abortTransaction();
-                    consumer.committed(consumer.assignment()).forEach((where, offset) ->
-                        consumer.seek(where, offset == null ? 0 : offset.offset()));
+                    consumer.committed(consumer.assignment()).forEach((place, offset) ->
+                        consumer.seek(place, offset == null ? 0 : offset.offset()));
                 } else {
                     producer.commitTransaction();
                     copied += records.count();
@@ -82,8 +83,8 @@ public class RoundTrip {
                 aborts = !aborts;
             }
         }
-        System.out.println("committed " + count(topic + "-out", "read_committed"));
-        System.out.println("uncommitted is more " + (count(topic + "-out", "read_uncommitted") > 500));
+        say("committed", count(topic + "-out", "read_committed"));
+        say("uncommitted is more", count(topic + "-out", "read_uncommitted") > 500);
     }
 
     private static int count(String topic, String isolation) {
@@ -101,25 +102,38 @@ public class RoundTrip {
     }
 
     private static void describe(Admin admin, String name) throws Exception {
-        System.out.println("nodes " + admin.describeCluster().nodes().get().size());
-        System.out.println("topics " + admin.describeTopics(List.of(name)).allTopicNames().get().get(name).partitions().size());
+        String group = name + "-group";
+        String copier = name + "-copier";
         TopicPartition where = new TopicPartition(name, 0);
-        for (OffsetSpec spec : List.of(OffsetSpec.earliest(), OffsetSpec.latest(), OffsetSpec.maxTimestamp(), OffsetSpec.forTimestamp(1))) {
-            System.out.println("offset " + admin.listOffsets(Map.of(where, spec)).partitionResult(where).get().offset());
+        say("nodes", admin.describeCluster().nodes().get().size());
+        say("topics", admin.describeTopics(List.of(name)).allTopicNames().get().get(name).partitions().size());
+        for (OffsetSpec spec : List.of(
+                OffsetSpec.earliest(), OffsetSpec.latest(), OffsetSpec.maxTimestamp(), OffsetSpec.forTimestamp(1))) {
+            say("offset", admin.listOffsets(Map.of(where, spec)).partitionResult(where).get().offset());
         }
+        say("retention", retention(admin, name));
+        RecordsToDelete first = RecordsToDelete.beforeOffset(7);
+        say("low", admin.deleteRecords(Map.of(where, first)).lowWatermarks().get(where).get().lowWatermark());
+        admin.createPartitions(Map.of(name, NewPartitions.increaseTo(3))).all().get();
+        say("group", admin.describeConsumerGroups(List.of(group)).all().get().get(group).state());
+        say("positions", admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get().size());
+        say("transactions", admin.describeTransactions(List.of(copier)).all().get().get(copier).state());
+        TopicPartition out = new TopicPartition(name + "-out", 0);
+        say("producers", !admin.describeProducers(List.of(out)).all().get().isEmpty());
+        say("disks", admin.describeLogDirs(List.of(1)).allDescriptions().get().get(1).size());
+        admin.deleteConsumerGroups(List.of(group)).all().get();
+        admin.deleteTopics(List.of(name, name + "-out")).all().get();
+        say("deleted", !admin.listTopics().names().get().contains(name));
+    }
+
+    private static String retention(Admin admin, String name) throws Exception {
         ConfigResource topic = new ConfigResource(ConfigResource.Type.TOPIC, name);
         AlterConfigOp set = new AlterConfigOp(new ConfigEntry("retention.ms", "12345"), AlterConfigOp.OpType.SET);
         admin.incrementalAlterConfigs(Map.of(topic, List.of(set))).all().get();
-        System.out.println("retention " + admin.describeConfigs(List.of(topic)).all().get().get(topic).get("retention.ms").value());
-        System.out.println("low " + admin.deleteRecords(Map.of(where, RecordsToDelete.beforeOffset(7))).lowWatermarks().get(where).get().lowWatermark());
-        admin.createPartitions(Map.of(name, NewPartitions.increaseTo(3))).all().get();
-        System.out.println("group " + admin.describeConsumerGroups(List.of(name + "-group")).all().get().get(name + "-group").state());
-        System.out.println("positions " + admin.listConsumerGroupOffsets(name + "-group").partitionsToOffsetAndMetadata().get().size());
-        System.out.println("transactions " + admin.describeTransactions(List.of(name + "-copier")).all().get().get(name + "-copier").state());
-        System.out.println("producers " + !admin.describeProducers(List.of(new TopicPartition(name + "-out", 0))).all().get().isEmpty());
-        System.out.println("disks " + admin.describeLogDirs(List.of(1)).allDescriptions().get().get(1).size());
-        admin.deleteConsumerGroups(List.of(name + "-group")).all().get();
-        admin.deleteTopics(List.of(name, name + "-out")).all().get();
-        System.out.println("deleted " + !admin.listTopics().names().get().contains(name));
+        return admin.describeConfigs(List.of(topic)).all().get().get(topic).get("retention.ms").value();
+    }
+
+    private static void say(String what, Object value) {
+        System.out.println(what + " " + value);
     }
 }

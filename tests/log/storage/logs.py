@@ -89,6 +89,7 @@ def consumed(partition: Partition, offset: int | None = None, max_bytes: int = 1
         if part is None:
             break
         data = part.handle.read(part.position, part.size)
+        assert list(headers(data)), f"no whole batch at {at}"
         for position, batch in headers(data):
             assert batch.last_offset >= at
             if not batch.is_control:

@@ -154,6 +154,19 @@ def test_indexes_that_are_missing_short_or_garbage_are_built_anew(data: st.DataO
             assert consumed(again, offset, 20_000)[0] == records[offset]
 
 
+def test_no_flipped_bit_of_an_index_leads_a_reader_astray(tmp_path: Path) -> None:
+    partition = opened(tmp_path / "t-0", 30_000)
+    for mark in range(30):
+        append(partition, plain(1, 1500, mark=mark))
+    partition.checkpoint()
+    records, index = consumed(partition), partition.segments[0].index_path
+    whole = index.read_bytes()
+    for bit in range(0, len(whole) * 8, 3):
+        flip(index, bit // 8, bit % 8)
+        assert consumed(opened(partition.folder, 30_000), max_bytes=7000) == records
+        index.write_bytes(whole)
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["send", "transact", "commit", "abort", "roll", "checkpoint"]), st.integers(1, 3)),
     min_size=1,
