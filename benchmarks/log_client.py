@@ -98,7 +98,9 @@ def _producer(bootstrap: str, topic: str, options: dict[str, Any] | None = None)
 
 
 def _consumer(bootstrap: str, topic: str) -> Consumer:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    # With its default queue the client pauses for a second whenever 64 MB wait for it, and would measure that.
+    queue = {"queued.min.messages": 1_000_000, "queued.max.messages.kbytes": 1_048_576}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, **queue})
     consumer.list_topics(topic, timeout=WAIT_SECONDS)
     return consumer
 
