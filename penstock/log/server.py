@@ -18,6 +18,7 @@ from penstock.log.security.tls import principal_of
 from penstock.log.wire import PlainWire, TlsWire
 
 _BACKLOG = 4096
+_SEND_BUFFER = 1 << 19  # measured: a reader beside us is served fastest while what waits for it fits the cache
 _SWEEP_SECONDS = 5.0
 _ACCEPT_SECONDS = 0.2
 _FRAME_SECONDS = 60.0  # in which a request that has begun has to arrive
@@ -99,6 +100,7 @@ class Server:
         self._broker.metrics.connection_opened()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         if self._tls is None:
             connection = self._new(host)
             connection.opened(PlainWire(asyncio.get_running_loop(), sock, connection))
