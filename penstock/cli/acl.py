@@ -120,7 +120,7 @@ def _check_may_describe(cluster: Cluster) -> None:
 
     about = cluster.admin.describe_cluster(include_authorized_operations=True, **cluster.patience).result()
     if AclOperation.DESCRIBE not in (about.authorized_operations or []):
-        message = f"{cluster.access.user or 'this client'} may not see ACLs at {cluster.access.address}"
+        message = f"{cluster.access.user or 'this client'} may not see ACLs at {cluster.access.servers}"
         raise BrokerRefused(message, hint="log in as a super user, or as one who may describe the cluster")
 
 

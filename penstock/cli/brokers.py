@@ -55,7 +55,7 @@ class Cluster:
         """Return the partitions of a topic, or the one that is wanted of them."""
         topics = self.topics()
         if topic not in topics:
-            message = f"there is no topic '{topic}' at {self.access.address}"
+            message = f"there is no topic '{topic}' at {self.access.servers}"
             raise UnknownTopic(message, hint=choices("topics there", self.visible(topics), topic))
         known = sorted(topics[topic].partitions)
         if wanted is None:
@@ -110,7 +110,7 @@ def errors_as_ours(access: Access) -> Iterator[None]:
 
 def ours(error: KafkaError, access: Access) -> PenstockError:
     """Return an error of librdkafka's as one of ours."""
-    code, address = error.code(), access.address
+    code, address = error.code(), access.servers
     text = _FRAME.sub("", error.str()).rstrip(".")
     if code == KafkaError._ALL_BROKERS_DOWN:
         return BrokerRefused(f"{address} closes the connection", hint=_login_hint(access))

@@ -102,7 +102,7 @@ def _states(cluster: Cluster) -> dict[str, str]:
 def _describe(cluster: Cluster, group: str) -> ConsumerGroupDescription:
     groups = _states(cluster)
     if group not in groups:
-        message = f"there is no group '{group}' at {cluster.access.address}"
+        message = f"there is no group '{group}' at {cluster.access.servers}"
         raise UnknownGroup(message, hint=choices("groups there", groups, group))
     about: ConsumerGroupDescription = cluster.settle(
         cluster.admin.describe_consumer_groups([group], **cluster.patience)

@@ -83,9 +83,8 @@ class LineView:
 
     def show(self, progress: Progress, *, stopping: bool = False) -> None:
         """Write the line of an epoch that was not shown yet."""
-        if progress.epoch == self._shown.epoch:
-            return
-        print(line(progress, self._shown), file=self._out, flush=True)
+        if progress.epoch != self._shown.epoch:
+            print(line(progress, self._shown), file=self._out, flush=True)
         # A run may hand out the same object every time and count on in it.
         self._shown = replace(progress)
 

@@ -11,7 +11,8 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from penstock.connectors.kafka import SECONDS, Connection, answered
+from penstock.connectors.connection import Connection
+from penstock.connectors.kafka import SECONDS, answered
 from penstock.errors import PenstockError, SourceFailed, choices
 
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]

@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from penstock.connectors.kafka import SECONDS, Connection, answered, failed
+from penstock.connectors.connection import Connection
+from penstock.connectors.kafka import SECONDS, answered, failed
 from penstock.connectors.payloads import RECORDS
 from penstock.errors import SourceFailed
 

@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from pyarrow import csv as pacsv
 
 from penstock.connectors.cluster import Cluster
-from penstock.connectors.kafka import SECONDS, Connection, failed, resolve
+from penstock.connectors.connection import Connection
+from penstock.connectors.kafka import SECONDS, failed, resolve
 from penstock.connectors.payloads import refuse_format
 from penstock.connectors.topics import topic_name
 from penstock.connectors.writers import iso, json_documents, refuse_types

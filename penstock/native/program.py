@@ -84,8 +84,12 @@ class Run:
             yield from self._chunk(chunk)
 
     def aside(self, epoch: int) -> Iterator[Aside]:
-        """Yield late rows as they came, and rows without a time as rejected."""
+        """Yield late rows as they came, and rows without a time as rejected: once per kind and node, of all chunks."""
+        found: dict[tuple[str, str], list[pa.Table]] = {}
         for kind, node, rows in self._aside:
+            found.setdefault((kind, node), []).append(rows)
+        for (kind, node), tables in found.items():
+            rows = pa.concat_tables(tables)
             if kind == "late":
                 yield "late", node, rows
             else:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.contracts import REJECTED, Epoch, Sink
-from penstock.errors import PenstockError, SinkFailed
+from penstock.errors import PenstockError, SinkFailed, SparkFailed
 from penstock.plan.graph import aside
 from penstock.plan.nodes import Write
 from penstock.report import Progress
@@ -25,8 +25,10 @@ from penstock.spark.compile import Query
 from penstock.spark.late import handled, keyed
 from penstock.spark.prepare import epoch_of
 from penstock.spark.records import Records, Totals
-from penstock.spark.staging import PLANNING, Staging
+from penstock.spark.staging import PLANNING, Kind, Staging
 from penstock.spark.tally import Counted, tally
+
+Tables = dict[str, list[pa.Table]]
 
 
 class StopRequested(Exception):
@@ -47,7 +49,7 @@ class EpochWriter:
         self.stopping = threading.Event()
         self.error: BaseException | None = None
         self.number = -1
-        self.progress = Progress()
+        self.progress = self._progress(-1, self.records.newest())
         self.on_epoch: Callable[[int, str], None] = lambda number, moment: None
         self.on_done: Callable[[], None] = lambda: None
 
@@ -68,13 +70,14 @@ class EpochWriter:
         epochs = [self._of(self.graph.name(write), number) for write in self.query.outputs]
         skip = [write.sink.committed(epoch) for write, epoch in zip(self.query.outputs, epochs, strict=True)]
         rows, tokens = self._prepared(frame)
+        late, rejected = self._kept(number, "late"), self._kept(number, "rejected")
         self.on_epoch(number, "prepared")
         for write, epoch, done, mine in zip(self.query.outputs, epochs, skip, tokens, strict=True):
             if done:
                 write.sink.abort(epoch, mine)
             else:
                 _commit(write.sink, epoch, mine)
-        rows |= self._aside(number)
+        rows |= self._aside(number, late, rejected)
         self.on_epoch(number, "committed")
         self._record(number, rows, time.monotonic() - begun)
         self.staging.clear(number)
@@ -90,22 +93,33 @@ class EpochWriter:
             tokens[output].append(pickle.loads(token))
         return rows, tokens
 
-    def _aside(self, number: int) -> dict[str, int]:
+    def _aside(self, number: int, late: Tables, rejected: Tables) -> dict[str, int]:
         """Publish late and rejected rows in the same epoch."""
         rows: dict[str, int] = {}
-        late: dict[str, list[pa.Table]] = {}
-        for node, table in self.staging.rows(number, "late"):
-            late.setdefault(node, []).append(table)
         for write in self.query.asides:
             rows[self.graph.name(write)] = self._publish_late(write, late, number)
         sink = self.graph.rejected_to
         if sink is not None:
-            bad = [t for node, t in self.staging.rows(number, "rejected") if node in self.query.owned]
+            bad = [table for node, tables in rejected.items() if node in self.query.owned for table in tables]
             table = pa.concat_tables(bad) if bad else REJECTED.arrow.empty_table()
             rows[sink.name] = self._publish(sink, sink.name, keyed(table, sink, self.query.context), number)
         return rows
 
-    def _publish_late(self, write: Write, late: dict[str, list[pa.Table]], number: int) -> int:
+    def _kept(self, number: int, kind: Kind) -> Tables:
+        """Return what tasks put aside, by node, and make sure that it is all that they counted."""
+        kept: Tables = {}
+        for node, table in self.staging.rows(number, kind):
+            kept.setdefault(node, []).append(table)
+        for node, counted in self.staging.counts(number).items():
+            there = sum(table.num_rows for table in kept.get(node, []))
+            if counted.get(kind, 0) != there:
+                message = f"epoch {number} counted {counted.get(kind, 0)} {kind} rows and kept {there}"
+                raise SparkFailed(
+                    message, node=node, hint="no row may vanish, so the epoch is not committed: report this"
+                )
+        return kept
+
+    def _publish_late(self, write: Write, late: Tables, number: int) -> int:
         side = aside(write)
         assert side is not None
         tables = late.get(self.graph.name(side.input))
@@ -130,20 +144,24 @@ class EpochWriter:
         self._report(number, counted, rows, seconds, totals)
 
     def _report(self, number: int, counted: Counted, rows: dict[str, int], seconds: float, totals: Totals) -> None:
-        read = [self.graph.name(node) for node in self.graph.reads]
-        rows_in = sum(counted.get(name, {}).get("rows_in", 0) for name in read)
+        rows_in = sum(counted.get(self.graph.name(node), {}).get("rows_in", 0) for node in self.graph.reads)
         rows_out = sum(rows.get(self.graph.name(write), 0) for write in self.query.outputs)
+        progress = self._progress(number, totals)
+        progress.rows_in_per_s = rows_in / seconds
+        progress.rows_out_per_s = rows_out / seconds
+        progress.epoch_ms = round(seconds * 1000)
+        self.progress = progress
+
+    def _progress(self, number: int, totals: Totals) -> Progress:
+        """Return the totals; before the first epoch they are those of earlier runs."""
         total = totals.counts.values()
-        self.progress = Progress(
+        return Progress(
             epoch=number,
             epochs=totals.epochs,
-            rows_in=sum(totals.counts.get(name, {}).get("rows_in", 0) for name in read),
+            rows_in=sum(totals.counts.get(self.graph.name(node), {}).get("rows_in", 0) for node in self.graph.reads),
             rows_out=sum(totals.rows.get(self.graph.name(write), 0) for write in self.query.outputs),
             late=sum(node.get("late", 0) for node in total),
             rejected=sum(node.get("rejected", 0) for node in total),
-            rows_in_per_s=rows_in / seconds,
-            rows_out_per_s=rows_out / seconds,
-            epoch_ms=round(seconds * 1000),
         )
 
 

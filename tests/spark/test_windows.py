@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -17,8 +22,6 @@ SCHEMA = "k string, v bigint, ts timestamp"
 @pytest.fixture(params=["auto", "spark"])
 def lane(request: pytest.FixtureRequest, settings: Settings) -> Settings:
     """Run the test in both lanes: the results must be equal."""
-    from dataclasses import replace
-
     return replace(settings, lane=request.param)
 
 
@@ -142,3 +145,23 @@ def test_final_and_updating_results_mix_in_one_pipeline(settings: Settings) -> N
     out = run_to_end(pipeline, {"rows": [row("a", 1, 1), EOF, row("a", 1, 2)]}, settings=settings)
     assert [r["n"] for r in out["final"]] == [2]
     assert [r["n"] for r in out["so-far"]] == [1, 2]
+
+
+def test_late_rows_of_an_epoch_of_several_chunks_are_all_kept(settings: Settings, tmp_path: Path) -> None:
+    """Promise 2: no row vanishes, however large an epoch is."""
+    folder, late, many = tmp_path / "rows", tmp_path / "late", 2_500_000
+    folder.mkdir()
+    newest = pa.array([10**12], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"v": pa.array([-1], pa.int64()), "ts": newest}), folder / "1.parquet")
+    rows = ps.read_files(str(folder), format="parquet").event_time("ts", "0s")
+    counted = rows.window(ps.tumbling("10s"), late_to=ps.files(str(late))).aggregate(n="count(*)")
+    pipeline = ps.Pipeline("big", counted.to(ps.collect()))
+    big = replace(settings, epoch_rows=10 * many, parallelism=1)
+    pipeline.run(until="drained", checkpoint=tmp_path / "c", settings=big)
+    times = pa.array(np.arange(many) % 1000, pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"v": np.arange(many), "ts": times}), folder / "2.parquet")
+
+    report = pipeline.run(until="drained", checkpoint=tmp_path / "c", settings=big)
+
+    assert report.counts["aggregate"].late == report.rows["late"] == many
+    assert np.array_equal(np.sort(pq.read_table(late).column("v").to_numpy()), np.arange(many))

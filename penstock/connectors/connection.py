@@ -1,0 +1,129 @@
+"""An address of Kafka or of Penstock's own log, as users write it, and what clients are told of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from penstock.errors import BadValue, SettingsError, choices
+from penstock.settings import HIDDEN, masked
+
+DEFAULT = "127.0.0.1:9092"
+START_ONE = "start one with: penstock log serve"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_PORT = "9092"
+_OPTIONS = ("mechanism", "tls", "ca", "cert", "key")
+_FILES = {"ca": "ssl.ca.location", "cert": "ssl.certificate.location", "key": "ssl.key.location"}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One cluster: its addresses and how to prove who one is; the password shows in no text."""
+
+    servers: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, url: str) -> Connection:
+        """Read `host:port,...` or `kafka://user:password@host:port,...?mechanism=SCRAM-SHA-256&tls=true&ca=FILE`.
+
+        Options with a dot in their name go to librdkafka as they are.
+
+        >>> Connection.parse("kafka://ada:secret@a:1,b?tls=true")
+        Connection(servers='a:1,b:9092', user='ada', options={'tls': 'true'})
+        """
+        address, _, query = url.removeprefix("kafka://").partition("?")
+        login, _, hosts = address.rstrip("/").rpartition("@")
+        user, _, password = (unquote(part) for part in login.partition(":"))
+        if not hosts or "/" in hosts or re.match(r"\w+://", address):
+            message = f"{masked(url)!r} is not the address of a log"
+            raise BadValue(message, hint='write "host:port" or "kafka://user:password@host:port?tls=true"')
+        options = dict(parse_qsl(query, keep_blank_values=True))
+        _refuse_cut_password(options)
+        _refuse_unknown(options)
+        servers = ",".join(host if _has_port(host) else f"{host}:{_PORT}" for host in hosts.split(","))
+        return cls(servers, user or None, password or None, options)
+
+    @property
+    def mechanism(self) -> str:
+        """How the password is proven."""
+        return self.options.get("mechanism", MECHANISMS[0])
+
+    def config(self, **more: Any) -> dict[str, Any]:
+        """Return the configuration of a librdkafka client, which by itself writes nothing to the terminal."""
+        tls = self.options.get("tls", "true" if "ca" in self.options else "false") == "true"
+        secure = {"bootstrap.servers": self.servers, "client.id": "penstock", "log_level": 0}
+        if self.user is not None:
+            login = {"sasl.username": self.user, "sasl.password": self.password or ""}
+            secure |= {"sasl.mechanism": self.mechanism, **login}
+        secure["security.protocol"] = ("SASL_" if self.user is not None else "") + ("SSL" if tls else "PLAINTEXT")
+        secure |= {_FILES[name]: value for name, value in self.options.items() if name in _FILES}
+        secure |= {name: value for name, value in self.options.items() if "." in name}
+        return secure | {name.replace("_", "."): value for name, value in more.items()}
+
+    def java_config(self) -> dict[str, str]:
+        """Return the same for Kafka's Java client, as options of Spark's connector."""
+        config = self.config()
+        named = {"bootstrap.servers": self.servers, "security.protocol": config["security.protocol"]}
+        if self.user is not None:
+            module = "scram.ScramLoginModule" if "SCRAM" in config["sasl.mechanism"] else "plain.PlainLoginModule"
+            login = f"username={json.dumps(self.user)} password={json.dumps(self.password or '')}"
+            named |= {
+                "sasl.mechanism": config["sasl.mechanism"],
+                "sasl.jaas.config": f"org.apache.kafka.common.security.{module} required {login};",
+            }
+        if "ca" in self.options:
+            named |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.options["ca"]}
+        return {f"kafka.{name}": value for name, value in named.items()}
+
+    def listens(self) -> bool:
+        """Return whether somebody takes connections at one of the addresses."""
+        return any(_listens(server) for server in self.servers.split(","))
+
+    def refuse_unreachable(self) -> None:
+        """Raise a SettingsError if nobody listens at any of the addresses: librdkafka alone would wait long."""
+        if self.password == HIDDEN:
+            message = f"the password for {self.servers} is not kept in plans"
+            raise SettingsError(message, hint="name the connection, and give its URL in Settings.connections")
+        if not self.listens():
+            message = f"nobody listens at {self.servers}"
+            raise SettingsError(message, hint=f"{START_ONE}; or set PENSTOCK_LOG to where the log is")
+
+
+def _refuse_cut_password(options: Mapping[str, str]) -> None:
+    # A "?" in a password looks like the beginning of the options; what follows it must not be shown.
+    suspicious = any(name not in _OPTIONS and "." not in name for name in options) and "@" in "".join(options.values())
+    if suspicious or "@" in "".join(options):
+        message = "the address of the log has a '@' in its options"
+        raise BadValue(message, hint="if user or password hold a '?', '@', '/' or ':', write %3F, %40, %2F or %3A")
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    for name, value in options.items():
+        if name not in _OPTIONS and "." not in name:
+            message = f"a connection has no option '{name}'"
+            raise BadValue(message, hint=choices("options", _OPTIONS, name))
+        valid: Iterable[str] = {"mechanism": MECHANISMS, "tls": ("true", "false")}.get(name, (value,))
+        if value not in valid:
+            message = f"{name}={value!r} is not known"
+            raise BadValue(message, hint=choices(name, valid, value))
+
+
+def _has_port(host: str) -> bool:
+    return re.search(r":\d+$", host) is not None
+
+
+def _listens(server: str) -> bool:
+    host, _, port = server.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=3):
+            return True
+    except OSError:
+        return False
