@@ -63,7 +63,8 @@ def latency(bootstrap: str, topic: str, rate: int, records: int, size: int) -> A
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     consumer.poll(1)  # from here on its fetch waits at the broker
     arguments = {"bootstrap": bootstrap, "topic": topic, "rate": rate, "records": records, "size": size}
-    sender = subprocess.Popen([sys.executable, "-m", "benchmarks.log_client", "send", json.dumps(arguments)])
+    command = [sys.executable, "-m", "benchmarks.log_client", "send", json.dumps(arguments)]
+    sender = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # this process answers for both
     numbers, ways = [], []
     try:
         for message in _each(consumer, records):

@@ -4,7 +4,7 @@ With the command line alone:
 
     penstock log serve
     penstock topic create trades --partitions 2
-    penstock produce trades --file trades.json
+    penstock produce trades --file examples/trades.jsonl
     penstock run examples/vwap_topics.py --until ended
     penstock consume vwap
 """

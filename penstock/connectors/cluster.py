@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from penstock.connectors.admission import admitted
 from penstock.connectors.connection import Connection
 from penstock.connectors.kafka import SECONDS, answered
 from penstock.errors import PenstockError, SourceFailed, choices
@@ -29,22 +30,22 @@ class Described:
 
 
 class Cluster:
-    """A client that is opened when it is first asked, in whatever process that is."""
+    """A client that is opened when it is first asked, in whatever process that is; its errors are of one kind."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: Connection, kind: type[PenstockError] = SourceFailed) -> None:
+        self.connection, self.kind = connection, kind
         self._client: AdminClient | None = None
 
     @property
     def client(self) -> AdminClient:
         """The client itself."""
         if self._client is None:
-            self._client = AdminClient(self.connection.config())
+            self._client = admitted(self.connection, self.kind)
         return self._client
 
     def topics(self) -> list[str]:
         """Return the names of all topics but the cluster's own."""
-        found = answered(lambda: self.client.list_topics(timeout=SECONDS), "topics", self.connection)
+        found = answered(lambda: self.client.list_topics(timeout=SECONDS), "topics", self.connection, self.kind)
         return sorted(name for name in found.topics if not name.startswith("__"))
 
     def describe(self, topic: str) -> Described | None:
@@ -59,11 +60,11 @@ class Cluster:
         identity = str(found.topic_id)
         return Described("" if identity == _NO_ID else identity, tuple(sorted(p.id for p in found.partitions)))
 
-    def create(self, topic: str, kind: type[PenstockError]) -> None:
+    def create(self, topic: str) -> None:
         """Make a topic with the cluster's own defaults; one that is there already is left as it is."""
         asked = self.client.create_topics([NewTopic(topic, -1, -1)], request_timeout=SECONDS)[topic]
         try:
-            self._result(asked, topic, kind)
+            self._result(asked, topic, "create")
         except PenstockError as error:
             if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -92,12 +93,12 @@ class Cluster:
         )
         return {place.partition: int(self._result(future, topic).offset) for place, future in asked.items()}
 
-    def _result(self, future: Future[Any], what: str, kind: type[PenstockError] = SourceFailed) -> Any:
-        return answered(lambda: future.result(SECONDS), what, self.connection, kind)
+    def _result(self, future: Future[Any], what: str, need: str | None = None) -> Any:
+        return answered(lambda: future.result(SECONDS), what, self.connection, self.kind, need)
 
     def __getstate__(self) -> dict[str, Any]:
         # A client is threads and sockets: each process has its own.
-        return {"connection": self.connection, "_client": None}
+        return {"connection": self.connection, "kind": self.kind, "_client": None}
 
 
 def missing(topic: str, cluster: Cluster, kind: type[PenstockError] = SourceFailed) -> PenstockError:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.connectors.connection import DEFAULT, START_ONE, Connection
-from penstock.errors import PenstockError, SettingsError, SourceFailed, choices
+from penstock.errors import PenstockError, SettingsError, SinkFailed, SourceFailed, choices
 from penstock.settings import Settings
 
 SECONDS = 20.0
+LOGIN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}
+# What librdkafka puts around the text of an error: the connection, and its state.
+_FRAME = re.compile(r"^\S+/(bootstrap|\d+): | \(after .*$")
+_LOOK_AT_TLS = "look at tls and ca of the connection"
 _LOST = {
     KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
     KafkaError._RESOLVE,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -22,13 +26,9 @@ _LOST = {
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 }
-_DENIED = {
-    KafkaError._AUTHENTICATION,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-}
+# The second is what a producer meets that may write to no topic at all.
+_DENIED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+_NEEDED: dict[type[PenstockError], str] = {SinkFailed: "write"}
 
 
 def resolve(connection: str, settings: Settings) -> Connection:
@@ -44,28 +44,58 @@ def resolve(connection: str, settings: Settings) -> Connection:
 
 
 def failed(
-    error: KafkaException | KafkaError, what: str, connection: Connection, kind: type[PenstockError] = SourceFailed
+    error: KafkaException | KafkaError,
+    what: str,
+    connection: Connection,
+    kind: type[PenstockError] = SourceFailed,
+    need: str | None = None,
 ) -> PenstockError:
-    """Return a client's error as the user should meet it."""
+    """Return a client's error as the user should meet it; `need` is the permission for what was asked."""
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
-    code, text = cause.code(), cause.str()
+    code, text, servers = cause.code(), _FRAME.sub("", cause.str()), connection.servers
+    if code in LOGIN or code == KafkaError._ALL_BROKERS_DOWN:
+        return _kept_out(code, text, what, connection, kind)
     if code in _DENIED:
-        message = f"{what}: {connection.servers} refuses this user: {text}"
-        return kind(message, hint="check user, password and mechanism of the connection, and what the user may do")
+        return _denied(need or _NEEDED.get(kind, "read"), what, connection, kind)
     if code in _LOST:
-        message = f"{what}: {connection.servers} does not answer: {text}"
-        return kind(message, hint=START_ONE if "127.0.0.1" in connection.servers else None, transient=True)
+        return kind(f"{what}: {servers} does not answer: {text}", hint=_start_one(connection), transient=True)
     return kind(f"{what}: {text}", transient=bool(cause.retriable()))
 
 
 def answered(
-    call: Callable[[], Any], what: str, connection: Connection, kind: type[PenstockError] = SourceFailed
+    call: Callable[[], Any],
+    what: str,
+    connection: Connection,
+    kind: type[PenstockError] = SourceFailed,
+    need: str | None = None,
 ) -> Any:
     """Call a client; its errors become ours."""
     try:
         return call()
     except KafkaException as error:
-        raise failed(error, what, connection, kind) from error
+        raise failed(error, what, connection, kind, need) from error
     except TimeoutError as error:
         message = f"{what}: {connection.servers} does not answer"
-        raise kind(message, hint=START_ONE, transient=True) from error
+        raise kind(message, hint=_start_one(connection), transient=True) from error
+
+
+def _kept_out(code: int, text: str, what: str, connection: Connection, kind: type[PenstockError]) -> PenstockError:
+    servers, user = connection.servers, connection.user
+    if code == KafkaError._SSL:
+        return kind(f"{what}: no TLS with {servers}: {text}", hint=_LOOK_AT_TLS)
+    if code == KafkaError._ALL_BROKERS_DOWN:
+        hint = f"{_LOOK_AT_TLS}, and at {'mechanism' if user else 'user and password, should it want a login'}"
+        return kind(f"{what}: {servers} closes the connection", hint=hint, transient=True)
+    hint = "look at user, password and mechanism of the connection"
+    return kind(f"{what}: {servers} refuses user '{user}': {text}", hint=hint)
+
+
+def _denied(need: str, what: str, connection: Connection, kind: type[PenstockError]) -> PenstockError:
+    who = f"user '{connection.user}'" if connection.user else "a client without login"
+    allow = f"penstock acl add User:{connection.user or 'ANONYMOUS'} --operation {need} --topic {what}"
+    return kind(f"{what}: {who} may not {need} it at {connection.servers}", hint=f"who may do everything runs: {allow}")
+
+
+def _start_one(connection: Connection) -> str | None:
+    local = ("127.0.0.1:", "localhost:", "[::1]:")
+    return START_ONE if any(server.startswith(local) for server in connection.servers.split(",")) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _CSV = pacsv.WriteOptions(include_header=False, quoting_style="needed")
 # A producer connects once per process: Spark's workers live longer than their tasks.
 _producers: dict[str, Producer] = {}
+# What stops a producer is written to stderr otherwise, whatever the log level; the job's error says it.
+_silent = logging.Logger("librdkafka", logging.CRITICAL + 1)
 
 
 class TopicSink(Sink):
@@ -75,7 +78,7 @@ class TopicSink(Sink):
 
     def within(self, job: str, settings: Settings) -> None:
         """Learn where the log is."""
-        self._cluster = Cluster(resolve(self._connection, settings))
+        self._cluster = Cluster(resolve(self._connection, settings), SinkFailed)
 
     def check(self) -> None:
         """Raise a SettingsError if the log cannot be reached."""
@@ -85,7 +88,7 @@ class TopicSink(Sink):
         """Refuse what the format cannot hold, and make the topic if it is not there."""
         self._refuse(Schema(tuple(field for field in schema if field.name != ROW_KEY)))
         if self.cluster.describe(self.name) is None:
-            self.cluster.create(self.name, SinkFailed)
+            self.cluster.create(self.name)
 
     def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> int:
         """Write the rows of one partition, and return how many once all are acknowledged."""
@@ -98,7 +101,7 @@ class TopicSink(Sink):
     def cluster(self) -> Cluster:
         """The cluster, found by the settings of this place unless a job told where it is."""
         if self._cluster is None:
-            self._cluster = Cluster(resolve(self._connection, Settings.load()))
+            self._cluster = Cluster(resolve(self._connection, Settings.load()), SinkFailed)
         return self._cluster
 
     def _refuse(self, schema: Schema) -> None:
@@ -133,8 +136,8 @@ class Delivery:
                 count += len(values)
                 self._refuse_failures()
             left = producer.flush(SECONDS)
-        except KafkaException as error:
-            raise self._failed(error.args[0]) from error
+        except (KafkaException, SystemError) as error:
+            raise self._failed(_said(error)) from error
         self._refuse_failures()
         if left:
             message = f"{self._connection.servers} did not acknowledge {left} records in {SECONDS:.0f} s"
@@ -166,6 +169,15 @@ class Delivery:
         if producer is not None:
             producer.purge()
         return error
+
+
+def _said(error: KafkaException | SystemError) -> KafkaError:
+    """Return what stopped the producer: its client hides a fatal error behind a call of `on_delivery`."""
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    if not isinstance(cause, KafkaException):
+        raise error
+    said: KafkaError = cause.args[0]
+    return said
 
 
 def payloads(batch: pa.RecordBatch, format: str) -> list[Any]:
@@ -203,7 +215,7 @@ def _producer(connection: Connection) -> Producer:
     if identity not in _producers:
         # The partitioner is that of Kafka's own clients, so that equal keys meet whoever wrote them.
         config = connection.config(enable_idempotence=True, linger_ms=5, compression_type="lz4")
-        _producers[identity] = Producer(config | {"partitioner": "murmur2_random"})
+        _producers[identity] = Producer(config | {"partitioner": "murmur2_random", "logger": _silent})
     return _producers[identity]
 
 

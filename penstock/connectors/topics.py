@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.connectors.cluster import Cluster, missing
 from penstock.connectors.fetch import OutOfRange, consumer, fetch
@@ -174,7 +174,10 @@ class TopicSource(Source):
         try:
             consumer(self.cluster.connection, self._group).commit(offsets=places, asynchronous=False)
         except KafkaException as error:
-            _log.warning("%s: progress was not committed to group %s: %s", self.name, self._group, error)
+            cause = error.args[0]
+            # That the topic was deleted is said where the next epoch looks for it.
+            if cause.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                _log.warning("%s: progress was not committed to group %s: %s", self.name, self._group, cause.str())
 
     def behind(self, offsets: Offsets) -> int:
         """Return how many records are there after these offsets."""
@@ -239,7 +242,9 @@ class TopicSource(Source):
     def _gone(self, start: Offsets) -> Offsets:
         """Stop, or wait for a topic that was deleted to be made anew."""
         if self.on_loss == "fail":
-            raise missing(self.name, self.cluster)
+            places = ", ".join(f"{start[str(part)]} of partition {part}" for part in partitions(start))
+            message = f"topic '{self.name}' was deleted while the job ran: its rows from offset {places} on are gone"
+            raise SourceFailed(message, hint=_ANEW)
         return start
 
     def _unless_lost(self, whole: list[Range]) -> list[Range]:
@@ -282,6 +287,7 @@ class TopicSource(Source):
 _GO_ON = (
     'to go on without it: read_topic(..., on_loss="continue"); to read all that is there: a new --checkpoint folder'
 )
+_ANEW = 'a topic that is made anew needs a new --checkpoint folder, or read_topic(..., on_loss="continue")'
 
 
 def topic_name(name: str) -> str:

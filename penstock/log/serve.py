@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from penstock.errors import SettingsError
 from penstock.log.broker import Broker
@@ -50,6 +51,7 @@ async def serve_until_stopped(options: Options, say: Callable[[str], None]) -> N
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     address = Address.parse(options.listen)
+    _refuse_unusable(options.data)
     broker = _broker(options, address, limits)
     server = Server(broker, address, _tls(options))
     await broker.start()
@@ -70,6 +72,16 @@ def _many_files() -> Limits:
         return Limits()
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return Limits(connections=max(min(Limits.connections, most - _OWN_FILES), most // 4))
+
+
+def _refuse_unusable(data: Path) -> None:
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=data).close()
+    except OSError as error:
+        why = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        message = f"cannot use the data folder {data}: {why}"
+        raise SettingsError(message, hint="give a folder that this user may write to: --data DIR") from error
 
 
 def _broker(options: Options, address: Address, limits: Limits) -> Broker:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -66,11 +67,23 @@ def log(penstock: Callable[..., Said], broker: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def topic(log: Callable[..., Said]) -> str:
+def make(log: Callable[..., Said]) -> Callable[..., str]:
+    """Make a topic and wait until it is there: Kafka tells its clients a moment after it made it."""
+
+    def call(name: str, *options: object) -> str:
+        assert log("topic", "create", name, *options).code == 0
+        deadline = time.monotonic() + 30
+        while log("topic", "describe", name).code:
+            assert time.monotonic() < deadline
+        return name
+
+    return call
+
+
+@pytest.fixture
+def topic(make: Callable[..., str]) -> str:
     """A new topic with two partitions."""
-    name = next(NAMES)
-    assert log("topic", "create", name, "--partitions", 2).code == 0
-    return name
+    return make(next(NAMES), "--partitions", 2)
 
 
 @pytest.fixture

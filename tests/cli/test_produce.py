@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,15 +63,44 @@ def test_compressed_batches_arrive_whole(log: Penstock, topic: str, codec: str) 
     assert log("consume", topic, "--format", "raw").out.encode() == lines
 
 
-def test_records_that_the_broker_refuses_are_counted(log: Penstock, topic: str) -> None:
-    name = f"{topic}-small"
-    log("topic", "create", name, "--config", "max.message.bytes=2000")
-    said = log("produce", name, lines=b"fits\n" + b"x" * 5_000 + b"\n")
+@pytest.fixture
+def small(make: Callable[..., str], topic: str) -> str:
+    """A topic whose batches take up to 2,000 bytes."""
+    return make(f"{topic}-small", "--config", "max.message.bytes=2000")
+
+
+def test_a_line_that_is_too_large_stops_it_and_nothing_after_it_is_sent(log: Penstock, small: str) -> None:
+    said = log("produce", small, lines=b"fits\n" + b"x" * 5_000 + b"\nafter\n")
+    assert (said.code, said.err) == (
+        1,
+        "RowRejected: line 2 is too large: its record takes 5,070 bytes, max.message.bytes of the topic is 2,000\n"
+        "  1 record acknowledged before it; nothing from it on was sent\n",
+    )
+    assert [each["value"] for each in records(log, small)] == ["fits"]
+
+
+def test_the_largest_record_that_fits_is_sent_and_one_byte_more_is_refused(log: Penstock, small: str) -> None:
+    options = ["--key-sep", ":", "--header", "name=value"]
+    # A batch's head, the record's length, its attributes, time and offset, the key, the value's length, the headers.
+    size = 2_000 - 61 - 2 - 3 - len(b"1k") - 2 - len(b"1" + b"4name" + b"5value")
+    fits = log("produce", small, *options, lines=b"k:" + b"x" * size)
+    assert (fits.code, fits.out) == (0, "1 record acknowledged\n"), fits.err
+    said = log("produce", small, *options, lines=b"k:" + b"x" * (size + 1))
+    assert "line 1 is too large: its record takes 2,001 bytes" in said.err
+
+
+def test_many_lines_go_into_a_topic_that_takes_small_batches(log: Penstock, small: str) -> None:
+    said = log("produce", small, lines=b"a line that is not so short\n" * 1_000)
+    assert said.out == "1,000 records acknowledged\n", said.err
+
+
+def test_a_large_line_is_sent_if_it_is_small_when_compressed(log: Penstock, small: str) -> None:
+    noise = random.Random(4).randbytes(5_000).hex().encode()
+    said = log("produce", small, "--compression", "gzip", lines=b"x" * 5_000 + b"\n" + noise + b"\nafter\n")
     assert said.code == 1
-    refused, kept = said.err.splitlines()
-    assert refused.startswith(("SinkFailed: 1 record not acknowledged: ", "SinkFailed: 2 records not acknowledged: "))
-    acknowledged = int(kept.split()[0])
-    assert acknowledged == len(records(log, name))
+    assert said.err.startswith("RowRejected: line 2 is too large: its record takes 10,072 bytes, ")
+    assert said.err.endswith("\n  1 record acknowledged before it; nothing from it on was sent\n")
+    assert [each["value"] for each in records(log, small)] == ["x" * 5_000]
 
 
 @ours_alone

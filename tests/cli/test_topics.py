@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from benchmarks.peers.broker import free_port
-from penstock.cli.access import Access, read_access
+from penstock.cli.access import read_access
+from penstock.errors import UnknownSetting
 
 Penstock = Callable[..., Any]
 ours_alone = pytest.mark.parametrize("broker", ["penstock"], indirect=True)
@@ -80,6 +84,7 @@ def test_an_unknown_topic_is_refused_with_those_that_are_there(log: Penstock, to
     assert said.code == 2
     assert said.err.startswith(f"UnknownTopic: there is no topic '{topic}x' at ")
     assert "did you mean 'cli-" in said.err
+    assert (f"\n  make it with: penstock topic create {topic}x\n" in said.err) == (command[0] != "topic")
 
 
 @ours_alone
@@ -91,6 +96,13 @@ def test_an_unknown_topic_is_refused_with_those_that_are_there(log: Penstock, to
         (["create", "new", "--config", "retention.ms=soon"], "BrokerRefused: "),
         (["create", "new", "--config", "retention.ms"], "'retention.ms' is not KEY=VALUE"),
         (["alter", "TOPIC", "--config", "no.such=1"], "BrokerRefused: "),
+        (["create", "new", "--partitions", "10001"], "a topic has 1 to 10000 partitions, not 10001"),
+        (
+            ["create", "new", "--partitions", "1000000"],
+            "UnknownSetting: topic 'new' cannot have 1,000,000 partitions: ",
+        ),
+        (["alter", "TOPIC", "--partitions", "10001"], "can get 3 to 10000 partitions, not 10001"),
+        (["alter", "TOPIC", "--partitions", "1000000"], "cannot have 1,000,000 partitions: "),
         (["alter", "TOPIC"], "nothing to alter\n  say what: --partitions N"),
     ],
 )
@@ -114,12 +126,12 @@ def test_where_no_broker_answers_the_error_says_what_to_do_and_librdkafka_says_n
 def test_the_address_comes_from_the_option_or_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PENSTOCK_LOG", raising=False)
-    assert read_access().address == "127.0.0.1:9092"
+    assert read_access().servers == "127.0.0.1:9092"
     Path("penstock.toml").write_text('[settings]\nlog = "file:1"\n')
-    assert read_access().address == "file:1"
+    assert read_access().servers == "file:1"
     monkeypatch.setenv("PENSTOCK_LOG", "variable:1")
-    assert read_access().address == "variable:1"
-    assert read_access(broker="option:1").address == "option:1"
+    assert read_access().servers == "variable:1"
+    assert read_access(broker="option:1").servers == "option:1"
 
 
 def test_a_user_needs_a_password_and_it_is_never_shown(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,23 +139,92 @@ def test_a_user_needs_a_password_and_it_is_never_shown(penstock: Penstock, monke
     said = penstock("topic", "list", "--user", "me")
     assert (said.code, said.err) == (
         2,
-        "UnknownSetting: --user me has no password\n  set PENSTOCK_PASSWORD, or add --password\n",
+        "UnknownSetting: user 'me' has no password\n  set PENSTOCK_PASSWORD, or add --password\n",
     )
     monkeypatch.setenv("PENSTOCK_PASSWORD", "s3cret")
     monkeypatch.setenv("PENSTOCK_DEBUG", "1")
     said = penstock("topic", "list", "--user", "me", "--broker", f"127.0.0.1:{free_port()}")
     assert said.code == 1
     assert "s3cret" not in said.err + penstock("topic", "list", "--help").out
-    assert "s3cret" not in repr(Access("a:1", "me", "s3cret"))
+    assert "s3cret" not in repr(read_access("a:1", "me", "s3cret"))
 
 
 def test_a_login_is_handed_to_librdkafka() -> None:
-    plain = Access("a:1").config()
+    plain = read_access("a:1").config()
     assert plain["security.protocol"] == "PLAINTEXT"
     assert not [key for key in plain if key.startswith(("sasl", "ssl"))]
-    safe = Access("a:1", "me", "pass", "SCRAM-SHA-512", tls=True).config()
+    safe = read_access("a:1", "me", "pass", "SCRAM-SHA-512", tls=True).config()
     assert (safe["security.protocol"], safe["sasl.mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
-    assert Access("a:1", ca=Path("ca.pem")).config()["ssl.ca.location"] == "ca.pem"
+    trusting = read_access("a:1", ca=Path("ca.pem")).config()
+    assert (trusting["security.protocol"], trusting["ssl.ca.location"]) == ("SSL", "ca.pem")
+
+
+def test_options_win_over_the_url_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "kafka://ada:s3cr%3Ft@a:1?mechanism=SCRAM-SHA-256&tls=true&ca=ca.pem"
+    monkeypatch.setenv("PENSTOCK_LOG", url)
+    told = read_access().config()
+    assert (told["bootstrap.servers"], told["security.protocol"]) == ("a:1", "SASL_SSL")
+    assert (told["sasl.username"], told["sasl.password"]) == ("ada", "s3cr?t")
+    assert (told["sasl.mechanism"], told["ssl.ca.location"]) == ("SCRAM-SHA-256", "ca.pem")
+    other = read_access(user="bob", password="pass", mechanism="PLAIN", ca=Path("other.pem")).config()
+    assert (other["sasl.username"], other["sasl.password"], other["sasl.mechanism"]) == ("bob", "pass", "PLAIN")
+    assert other["ssl.ca.location"] == "other.pem"
+    assert "sasl.username" not in read_access("b:1").config()
+    with pytest.raises(UnknownSetting, match="user 'bob' has no password"):
+        read_access(user="bob")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "kafka://ada:s3cret@127.0.0.1:PORT",
+        "ada:s3cret@127.0.0.1:PORT",
+        "kafka://ada:s3cret@127.0.0.1:PORT?mechanism=ROT13",
+        "kafka://ada:s3cret@127.0.0.1:PORT/topic",
+        "http://ada:s3cret@127.0.0.1:PORT",
+        "kafka://ada:x?s3cret@127.0.0.1:PORT",
+        "kafka://ada:x?y=s3cret@127.0.0.1:PORT",
+        "kafka://ada:x/s3cret@127.0.0.1:PORT?tsl=true",
+    ],
+)
+@pytest.mark.parametrize("where", ["variable", "option"])
+def test_a_password_in_the_address_of_the_log_is_never_shown(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch, address: str, where: str
+) -> None:
+    monkeypatch.delenv("PENSTOCK_PASSWORD", raising=False)
+    address = address.replace("PORT", str(free_port()))
+    if where == "variable":
+        monkeypatch.setenv("PENSTOCK_LOG", address)
+    said = penstock("topic", "list", *(["--broker", address] if where == "option" else []))
+    assert said.code in (1, 2)
+    assert said.err.startswith(("NoBroker: no broker answers at 127.0.0.1:", "BadValue: "))
+    assert "s3cret" not in said.err + said.out
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", None])
+def test_who_is_no_broker_is_called_so(penstock: Penstock, answer: bytes | None) -> None:
+    """One says something else, the other takes no connection at all."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as waiting:
+        address = listener.getsockname()
+        if answer is None:
+            for _ in range(4):
+                queued = waiting.enter_context(socket.socket())
+                queued.setblocking(False)
+                queued.connect_ex(address)
+        else:
+            Thread(target=_answer_all, args=(listener, answer), daemon=True).start()
+        said = penstock("topic", "list", "--broker", f"127.0.0.1:{address[1]}")
+        if answer is not None:
+            listener.shutdown(socket.SHUT_RDWR)
+    assert (said.code, said.err.splitlines()[0]) == (1, f"NoBroker: no broker answers at 127.0.0.1:{address[1]}")
+
+
+def _answer_all(listener: socket.socket, answer: bytes) -> None:
+    with suppress(OSError):
+        while True:
+            with listener.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(answer)
 
 
 @pytest.fixture
@@ -164,6 +245,7 @@ def test_a_log_that_wants_a_login_lets_in_who_has_the_password(
     assert penstock("topic", "create", "mine", "--broker", guarded, "--user", "me").code == 0
     scram = ["--user", "me", "--mechanism", "SCRAM-SHA-512"]
     assert "mine" in penstock("topic", "list", "--broker", guarded, *scram).out
+    assert "mine" in penstock("topic", "list", "--broker", f"kafka://me:s3cret@{guarded}?mechanism=SCRAM-SHA-256").out
     nobody = penstock("topic", "list", "--broker", guarded)
     assert (nobody.code, nobody.err.splitlines()[0]) == (2, f"BrokerRefused: {guarded} closes the connection")
     monkeypatch.setenv("PENSTOCK_PASSWORD", "wr0ng")
@@ -177,3 +259,13 @@ def test_help_does_not_load_librdkafka() -> None:
     commands = "from penstock.cli import consume, group, produce, topic"
     code = f"import sys; {commands}; sys.exit('confluent_kafka' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("place", ["a-file", "a-file/below", "/proc/nope"])
+def test_a_data_folder_that_cannot_be_used_is_refused(penstock: Penstock, place: str) -> None:
+    Path("a-file").touch()
+    said = penstock("log", "serve", "--listen", "127.0.0.1:0", "--data", place)
+    assert said.code == 2
+    first, hint = said.err.splitlines()
+    assert first.startswith(f"SettingsError: cannot use the data folder {place}: ")
+    assert hint == "  give a folder that this user may write to: --data DIR"

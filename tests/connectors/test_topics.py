@@ -188,13 +188,18 @@ def test_a_topic_that_is_made_anew_stops_the_job_or_is_read_from_its_beginning(t
     assert len(bad) == 1
 
 
-def test_a_topic_that_is_deleted_stops_the_job_or_is_waited_for(topic):
+def test_a_topic_that_is_deleted_stops_the_job_or_is_waited_for(topic, caplog):
     topic.create(1).produce(documents(1))
     made = source(topic)
-    start = made.initial()
+    start = made.latest(made.initial(), None)
     topic.delete()
-    with pytest.raises(SourceFailed, match="there is no topic"):
+    made.commit(start)
+    assert not caplog.records, "that it is gone is said once"
+    with pytest.raises(
+        SourceFailed, match="deleted while the job ran: its rows from offset 1 of partition 0"
+    ) as caught:
         made.latest(start, None)
+    assert 'new --checkpoint folder, or read_topic(..., on_loss="continue")' in str(caught.value)
     assert source(topic, on_loss="continue").latest(start, None) == start
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 import ssl
@@ -285,6 +286,67 @@ def test_the_command_adds_lists_and_removes_acls(log: Log) -> None:
         with pytest.raises(UnknownSetting) as caught:
             acl(log, "root", "add", "User:alice", *wrong)
         assert caught.value.hint
+
+
+def started(log: Log, user: str, *arguments: str, ca: bool = True) -> subprocess.Popen[str]:
+    """A command as that user, who is named in PENSTOCK_LOG."""
+    url = f"kafka://{user}:{PASSWORDS[user]}@{log.address}?mechanism=SCRAM-SHA-256&tls=true"
+    env = {**os.environ, "PENSTOCK_LOG": f"{url}&ca={log.ca.certificate}" if ca else url}
+    command = [sys.executable, "-m", "penstock.cli", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def said_by(command: subprocess.Popen[str], lines: str = "") -> tuple[int, str, str]:
+    with command:
+        out, err = command.communicate(lines, PATIENCE)
+    assert not [password for password in PASSWORDS.values() if password in out + err]
+    return command.returncode, out, err
+
+
+def test_the_commands_understand_the_url_of_the_log(log: Log) -> None:
+    code, out, err = said_by(started(log, "root", "topic", "list"))
+    assert (code, err) == (0, "")
+    assert "orders" in out
+
+
+def test_who_does_not_trust_the_certificate_is_told_how_to(log: Log) -> None:
+    code, _, err = said_by(started(log, "root", "topic", "list", ca=False))
+    assert code == 2
+    assert "certificate verify failed" in err
+    assert "--ca FILE" in err
+
+
+ALLOW = "penstock acl add User:alice --operation write --topic orders"
+
+
+@pytest.mark.usefixtures("no_acls")
+def test_who_may_not_write_is_told_so(log: Log) -> None:
+    grant(log.root, ResourceType.TOPIC, "orders", AclOperation.READ)
+    refused = (2, "", f"BrokerRefused: user 'alice' may not write to topic 'orders'\n  allow it: {ALLOW}\n")
+    assert said_by(started(log, "alice", "produce", "orders"), "mine\n") == refused
+
+
+@pytest.mark.usefixtures("no_acls")
+def test_who_may_write_no_longer_is_told_what_was_acknowledged(log: Log) -> None:
+    """Without the right to see the topic's settings, and with the right to write taken away in the midst."""
+    grant(log.root, ResourceType.TOPIC, "midst", AclOperation.WRITE)
+    grant(log.root, ResourceType.TOPIC, "midst", AclOperation.READ)
+    for created in log.root.create_topics([NewTopic("midst", 1)]).values():
+        created.result(PATIENCE)
+    command = started(log, "alice", "produce", "midst")
+    assert command.stdin is not None
+    # Enough that Python's reader hands the first lines on.
+    command.stdin.write("first\n" * 100_000)
+    command.stdin.flush()
+    assert consume(log.config("root"), "midst", "midst") == b"first"
+    for done in log.root.delete_acls([EVERY_ACL]).values():
+        done.result(PATIENCE)
+    code, out, err = said_by(command, "second\n" * 100_000)
+    first, so_far, hint = err.splitlines()
+    assert (code, out, first) == (2, "", "BrokerRefused: user 'alice' may not write to topic 'midst'")
+    assert so_far.endswith(" acknowledged; nothing more was sent")
+    assert hint == f"  allow it: {ALLOW.replace('orders', 'midst')}"
 
 
 def test_a_user_who_is_added_while_the_log_runs_can_log_in(log: Log) -> None:

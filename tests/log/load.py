@@ -219,6 +219,7 @@ class Copier(Transactional):
             while not self.stopping.is_set():
                 messages = [one for one in consumer.consume(200, 0.2) if one.error() is None]
                 if messages and not self._copied(consumer, messages):
+                    self._ready()  # fences the old producer, whose open transaction would hold back what is committed
                     self._rewind(consumer)
 
     def _copied(self, consumer: Consumer, messages: list[Message]) -> bool:

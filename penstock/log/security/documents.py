@@ -30,7 +30,7 @@ class Document:
         self._seen = self._version()
         try:
             kept = json.loads(self.path.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except PermissionError as error:
             message = f"{self.path} may not be read: {error.strerror}"
@@ -64,7 +64,7 @@ class Document:
     def _version(self) -> _Version:
         try:
             found = self.path.stat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return found.st_ino, found.st_mtime_ns, found.st_size
 

@@ -150,7 +150,9 @@ class Topics(dict[str, Topic]):
         """Refuse a number of partitions that a topic cannot have from now on."""
         topic = self[name]
         if not topic.partitions < partitions <= _MOST_PARTITIONS:
-            message = f"topic {name!r} has {topic.partitions} partitions; {partitions} is not more"
+            message = (
+                f"topic {name!r} can get {topic.partitions + 1} to {_MOST_PARTITIONS} partitions, not {partitions}"
+            )
             raise LogError(ErrorCode.invalid_partitions, message)
 
     def configure(self, name: str, config: Mapping[str, str]) -> Topic:
