@@ -24,7 +24,7 @@ _Own = ParamSpec("_Own")
 def read_access(
     broker: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help=f"The broker, or its URL; default: PENSTOCK_LOG, penstock.toml, else {DEFAULT}."),
+        typer.Option(metavar="HOST:PORT", help=f"The broker or its URL; else PENSTOCK_LOG, penstock.toml, {DEFAULT}."),
     ] = None,
     user: Annotated[str | None, typer.Option(help="The user to log in as.")] = None,
     password: Annotated[

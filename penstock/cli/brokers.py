@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec, TopicMetadata
 
-from penstock.cli.access import Access
+from penstock.connectors.connection import Connection
 from penstock.errors import BrokerRefused, NoBroker, PenstockError, UnknownSetting, UnknownTopic, choices
 
 T = TypeVar("T")
@@ -21,13 +21,15 @@ Partition = tuple[str, int]
 PATIENCE = 4
 # What librdkafka puts around the text of an error: the connection, and its state.
 _FRAME = re.compile(r"^\S+/(bootstrap|\d+): | \(after .*$")
-_AWAY = (KafkaError._RESOLVE, KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
+_AWAY = (KafkaError._RESOLVE, KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._BAD_MSG)
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL)
-_DENIED = (
+DENIED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
+_NOT_KAFKA = "what answers there does not speak Kafka; a broker behind TLS needs --tls"
+_TRUST = "if its certificate is signed by an authority of your own, name that: --ca FILE"
 _IN_USE = (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS)
 
 
@@ -37,7 +39,7 @@ class Cluster:
     # What every request to it is called with.
     patience = {"request_timeout": 15}
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Connection) -> None:
         self.access = access
         self.troubles: list[KafkaError] = []
         self.admin = AdminClient(self.config())
@@ -51,12 +53,14 @@ class Cluster:
         """Return all topics; say so within a few seconds if nobody answers."""
         return self._metadata().topics
 
-    def partitions(self, topic: str, wanted: int | None = None) -> list[int]:
-        """Return the partitions of a topic, or the one that is wanted of them."""
+    def partitions(self, topic: str, wanted: int | None = None, *, make: bool = False) -> list[int]:
+        """Return the partitions of a topic, or the one that is wanted of them; `make` hints at making it."""
         topics = self.topics()
         if topic not in topics:
-            message = f"there is no topic '{topic}' at {self.access.servers}"
-            raise UnknownTopic(message, hint=choices("topics there", self.visible(topics), topic))
+            seen = f" that user '{self.access.user}' may see" if self.access.user else ""
+            message = f"there is no topic '{topic}' at {self.access.servers}{seen}"
+            hint = choices("topics there", self.visible(topics), topic)
+            raise UnknownTopic(message, hint=f"{hint}\n  make it with: penstock topic create {topic}" if make else hint)
         known = sorted(topics[topic].partitions)
         if wanted is None:
             return known
@@ -100,7 +104,7 @@ class Cluster:
 
 
 @contextmanager
-def errors_as_ours(access: Access) -> Iterator[None]:
+def errors_as_ours(access: Connection) -> Iterator[None]:
     """Let no error of librdkafka's through."""
     try:
         yield
@@ -108,18 +112,20 @@ def errors_as_ours(access: Access) -> Iterator[None]:
         raise ours(error.args[0], access) from error
 
 
-def ours(error: KafkaError, access: Access) -> PenstockError:
+def ours(error: KafkaError, access: Connection) -> PenstockError:
     """Return an error of librdkafka's as one of ours."""
     code, address = error.code(), access.servers
     text = _FRAME.sub("", error.str()).rstrip(".")
-    if code == KafkaError._ALL_BROKERS_DOWN:
+    if code == KafkaError._ALL_BROKERS_DOWN and access.listens():
         return BrokerRefused(f"{address} closes the connection", hint=_login_hint(access))
-    if code in _AWAY:
-        hint = f"{text}\n  start one with `penstock log serve`, or say where it is: --broker HOST:PORT"
+    if code in (*_AWAY, KafkaError._ALL_BROKERS_DOWN):
+        why = _NOT_KAFKA if code == KafkaError._BAD_MSG else text
+        hint = f"{why}\n  start one with `penstock log serve`, or say where it is: --broker HOST:PORT"
         return NoBroker(f"no broker answers at {address}", hint=hint, transient=True)
     if code in _LOGIN:
-        return BrokerRefused(f"{address} lets nobody in: {text}", hint=_login_hint(access))
-    if code in _DENIED:
+        hint = _TRUST if "certificate verify failed" in text else _login_hint(access)
+        return BrokerRefused(f"{address} lets nobody in: {text}", hint=hint)
+    if code in DENIED:
         who = f"user '{access.user}'" if access.user else "a client without --user"
         return BrokerRefused(f"{who} may not do this: {text}", hint=f"the ACLs of {address} decide")
     if code in _IN_USE:
@@ -133,7 +139,7 @@ def _spec(at: Literal["beginning", "end"] | int) -> Any:
     return OffsetSpec.earliest() if at == "beginning" else OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
-def _login_hint(access: Access) -> str:
+def _login_hint(access: Connection) -> str:
     if access.user:
         return f"look at --user, PENSTOCK_PASSWORD, --mechanism {access.mechanism} and --tls"
     return "look at --tls and --ca, and add --user if the broker wants a login"

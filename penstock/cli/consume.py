@@ -57,7 +57,7 @@ def consume(
     from penstock.cli.reading import Reading
 
     place = _place(start, group)
-    partitions = cluster.partitions(topic, partition)
+    partitions = cluster.partitions(topic, partition, make=True)
     find = partial(locate, cluster, topic, partitions, uncommitted=uncommitted)
     starts, ends = find(place) if place else {}, None if follow else find(Place("end"))
     reading = Reading(cluster, topic, starts, ends, group=group, uncommitted=uncommitted, say=_say)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from penstock.durations import instant
-from penstock.errors import BadValue, UnknownTopic
+from penstock.errors import BadValue, UnknownSetting
 
 if TYPE_CHECKING:
     from penstock.cli.brokers import Cluster
@@ -71,5 +71,6 @@ def _checked(topic: str, partition: int, offset: int, starts: Mapping[int, int],
     if starts[partition] <= offset <= ends[partition]:
         return offset
     message = f"partition {partition} of '{topic}' has no offset {offset}"
-    hint = f"it holds {starts[partition]} to {ends[partition]}; --partition P chooses one partition"
-    raise UnknownTopic(message, hint=hint)
+    hint = f"it holds {starts[partition]} to {ends[partition]}"
+    hint += "; --partition P chooses one partition" if len(ends) > 1 else ""
+    raise UnknownSetting(message, hint=hint)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,7 +40,8 @@ def create(
 
     cluster.topics()
     new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=pairs(config, "--config"))
-    cluster.settle(cluster.admin.create_topics([new], **cluster.patience))
+    with _impossible_numbers_refused(name, partitions):
+        cluster.settle(cluster.admin.create_topics([new], **cluster.patience))
     typer.echo(f"created topic {name} with {counted(partitions, 'partition')}")
 
 
@@ -157,7 +159,17 @@ def _alter_config(cluster: Cluster, name: str, config: dict[str, str], unset: li
 def _add_partitions(cluster: Cluster, name: str, total: int) -> None:
     from confluent_kafka.admin import NewPartitions
 
-    cluster.settle(cluster.admin.create_partitions([NewPartitions(name, total)], **cluster.patience))
+    with _impossible_numbers_refused(name, total):
+        cluster.settle(cluster.admin.create_partitions([NewPartitions(name, total)], **cluster.patience))
+
+
+@contextmanager
+def _impossible_numbers_refused(name: str, partitions: int) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:  # librdkafka's way to refuse what it does not even send
+        message = f"topic '{name}' cannot have {partitions:,} partitions: {error}"
+        raise UnknownSetting(message, hint="Penstock's log has up to 10,000 in a topic") from error
 
 
 def _cell(value: Any) -> str | int:
