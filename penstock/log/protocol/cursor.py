@@ -91,12 +91,11 @@ class Cursor:
             raise LogError(ErrorCode.invalid_request, "the request ends early")
         return self.data[start : self.at]
 
-    def tags(self) -> None:
-        """Skip tagged fields, none of which matters here."""
-        if self.flexible:
-            for _ in range(self.unsigned()):
-                self.unsigned()
-                self.raw(self.unsigned())
+    def tags(self) -> list[tuple[int, memoryview]]:
+        """Read tagged fields: their numbers and bytes."""
+        if not self.flexible:
+            return []
+        return [(self.unsigned(), self.raw(self.unsigned())) for _ in range(self.unsigned())]
 
 
 def unsigned(number: int) -> bytes:

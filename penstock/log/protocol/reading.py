@@ -31,12 +31,18 @@ def read_entity(schema: Any, data: memoryview, at: int = 0) -> Any:
 @cache
 def _entity(schema: Any) -> Read:
     hints = typing.get_type_hints(schema)
-    fields = [each for each in dataclasses.fields(schema) if "tag" not in each.metadata]
-    reads = [(each.name, _field(hints[each.name], each.metadata.get("kafka_type", ""))) for each in fields]
+    fields = [
+        (each, _field(hints[each.name], each.metadata.get("kafka_type", ""))) for each in dataclasses.fields(schema)
+    ]
+    plain = [(each.name, one) for each, one in fields if "tag" not in each.metadata]
+    tagged = {each.metadata["tag"]: (each.name, one) for each, one in fields if "tag" in each.metadata}
 
     def read(cursor: Cursor) -> Any:
-        values = {name: one(cursor) for name, one in reads}
-        cursor.tags()
+        values = {name: one(cursor) for name, one in plain}
+        for tag, data in cursor.tags():
+            if tag in tagged:
+                name, one = tagged[tag]
+                values[name] = one(Cursor(data, cursor.flexible))
         return schema(**values)
 
     return read
