@@ -98,7 +98,7 @@ def _partition(broker: Broker, topic: Topic, index: int) -> Fields:
     return {
         "partition_index": index,
         "leader_id": NODE_ID,
-        "leader_epoch": broker.store.partition(topic.name, index).leader_epoch,
+        "leader_epoch": broker.store.leader_epoch(topic.name, index),
         "replica_nodes": replicas,
         "isr_nodes": replicas,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from penstock.log.errors import ErrorCode, LogError
+from penstock.log.storage.records import varint
 
 _I8, _I16, _I32, _I64 = struct.Struct(">b"), struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _F64 = struct.Struct(">d")
@@ -98,24 +99,14 @@ class Cursor:
         return [(self.unsigned(), self.raw(self.unsigned())) for _ in range(self.unsigned())]
 
 
-def unsigned(number: int) -> bytes:
-    """Encode a varint."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def text(value: str | None, flexible: bool) -> bytes:
     """Encode a string or null."""
     if value is None:
         return b"\0" if flexible else b"\xff\xff"
     raw = value.encode()
-    return (unsigned(len(raw) + 1) if flexible else _I16.pack(len(raw))) + raw
+    return (varint(len(raw) + 1) if flexible else _I16.pack(len(raw))) + raw
 
 
 def count(number: int, flexible: bool) -> bytes:
     """Encode the length of an array."""
-    return unsigned(number + 1) if flexible else _I32.pack(number)
+    return varint(number + 1) if flexible else _I32.pack(number)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from penstock.log.errors import ErrorCode
 from penstock.log.protocol.apis import BY_NAME
-from penstock.log.protocol.cursor import Cursor, count, text, unsigned
+from penstock.log.protocol.cursor import Cursor, count, text
+from penstock.log.storage.records import varint
 from penstock.log.storage.segment import Slice
 
 _API = BY_NAME["fetch"]
@@ -121,4 +122,4 @@ def _served(version: int, flexible: bool, served: Served) -> bytes:
     if version >= 11:
         out += struct.pack(">i", -1)
     size = served.records.size if served.records is not None else 0
-    return bytes(out + (unsigned(size + 1) if flexible else struct.pack(">i", size)))
+    return bytes(out + (varint(size + 1) if flexible else struct.pack(">i", size)))

@@ -136,7 +136,11 @@ def _bytes(value: bytes | None) -> bytes:
 
 def zigzag(number: int) -> bytes:
     """Encode a number as records do."""
-    number = (number << 1) ^ (number >> 63)
+    return varint((number << 1) ^ (number >> 63))
+
+
+def varint(number: int) -> bytes:
+    """Encode a number that is not negative, seven bits a byte."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

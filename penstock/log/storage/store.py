@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from penstock.errors import SettingsError
 from penstock.log.errors import ErrorCode, LogError
+from penstock.log.storage.epochs import read_epochs
 from penstock.log.storage.handles import Handles
 from penstock.log.storage.opening import open_partition
 from penstock.log.storage.partition import Partition, vouch_now
@@ -63,6 +64,15 @@ class Store:
         partition.vouch = self._vouch
         self._partitions[name, index] = partition
         return partition
+
+    def leader_epoch(self, topic: str, index: int) -> int:
+        """Return the leader epoch of a partition without opening it: metadata names thousands that nobody uses."""
+        found = self._partitions.get((topic, index))
+        if found is not None:
+            return found.leader_epoch
+        folder = self._folder(topic, index)
+        epochs = read_epochs(folder) if folder.exists() else None
+        return epochs[-1][0] if epochs else 0
 
     def opened(self) -> list[Partition]:
         """Return the partitions that are in use."""

@@ -57,6 +57,24 @@ def test_what_was_closed_is_opened_without_reading_it_again(tmp_path: Path) -> N
     again.close()
 
 
+def test_the_leader_epoch_is_known_without_opening_the_partition(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create_topic("t", 3, {})
+    append(store.partition("t", 0), plain())
+    store.close()
+    with (tmp_path / "t-0" / f"{0:020d}.log").open("ab") as log:
+        log.write(b"torn")
+    store = Store(tmp_path)
+    assert store.partition("t", 0).leader_epoch == 1
+    store.close()
+
+    store = Store(tmp_path)
+
+    assert [store.leader_epoch("t", index) for index in range(3)] == [1, 0, 0]
+    assert store.opened() == []
+    store.close()
+
+
 def test_records_of_a_deleted_topic_do_not_come_back_with_its_name(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.create_topic("t", 1, {})
