@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -189,19 +188,7 @@ class Partition:
     def aborted_between(self, start: int, end: int) -> list[Aborted]:
         """Return the aborted transactions that have records in a range."""
         at = bisect_right(self.aborted, start - 1, key=lambda entry: entry.last)
-        found = []
-        for entry in islice(self.aborted, at, None):
-            if entry.first < end:
-                found.append(entry)
-            if entry.stable >= end:
-                break  # whatever was aborted after it began behind the stable offset of that time
-        return found
-
-    def end_of(self, records: Slice) -> int:
-        """Return an offset behind all records of a slice: the end of its segment."""
-        base = int(records.handle.path.stem)
-        at = max(bisect_right(self.segments, base, key=lambda segment: segment.base) - 1, 0)
-        return self.segments[at].end
+        return [entry for entry in self.aborted[at:] if entry.first < end]
 
     def batches(self, start: int = 0) -> Iterator[tuple[Batch, memoryview]]:
         """Yield header and bytes of each batch from an offset on."""
