@@ -123,7 +123,7 @@ class PlainWire:
             sent = os.sendfile(self._sock.fileno(), head.handle.fd, head.position, head.size)
             if not sent:
                 raise _too_short(head)
-            rest: memoryview | Slice = Slice(head.handle, head.position + sent, head.size - sent)
+            rest: memoryview | Slice = head._replace(position=head.position + sent, size=head.size - sent)
         else:
             # Bytes before a file wait for it in the kernel: the reader wakes once, not twice.
             sent = self._sock.send(head, _MORE if len(self._queue) > 1 else 0)

@@ -123,8 +123,8 @@ def _read(partition: Partition, wanted: Wanted, request: FetchRequest, left: int
     records = partition.read(wanted.offset, min(wanted.max_bytes, left), limit=limit, at_least_one=at_least_one)
     aborted = None
     if request.committed:
-        entries = partition.aborted_between(wanted.offset, limit) if records is not None else []
-        aborted = [(entry.producer_id, entry.first) for entry in entries]
+        end = min(limit, records.end) if records is not None else wanted.offset
+        aborted = [(entry.producer_id, entry.first) for entry in partition.aborted_between(wanted.offset, end)]
     return Served(
         wanted.partition, ErrorCode.none, partition.high, partition.stable, partition.log_start, aborted, records
     )

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -188,7 +189,13 @@ class Partition:
     def aborted_between(self, start: int, end: int) -> list[Aborted]:
         """Return the aborted transactions that have records in a range."""
         at = bisect_right(self.aborted, start - 1, key=lambda entry: entry.last)
-        return [entry for entry in self.aborted[at:] if entry.first < end]
+        found = []
+        for entry in islice(self.aborted, at, None):
+            if entry.first < end:
+                found.append(entry)
+            if entry.stable >= end:
+                break  # whatever was aborted after it began behind the stable offset of that time
+        return found
 
     def batches(self, start: int = 0) -> Iterator[tuple[Batch, memoryview]]:
         """Yield header and bytes of each batch from an offset on."""

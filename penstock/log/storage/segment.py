@@ -17,11 +17,12 @@ CHUNK = 1 << 20
 
 
 class Slice(NamedTuple):
-    """Bytes of a file that a fetch sends as they are."""
+    """Bytes of a file that a fetch sends as they are; `end` is an offset behind them, that of the segment."""
 
     handle: Handle
     position: int
     size: int
+    end: int
 
 
 class Damage(NamedTuple):
@@ -218,7 +219,7 @@ class Segment:
                 end = self._end_of_few(start, min(start + max_bytes, limit))
         if end <= start and at_least_one and start < limit:
             end = start + header_at(self.handle.read(start, HEADER_SIZE)).size
-        return Slice(self.handle, start, end - start) if end > start else None
+        return Slice(self.handle, start, end - start, self.end) if end > start else None
 
     def _boundary_before(self, position: int) -> int:
         entry = self.index.before_position(position)

@@ -23,6 +23,7 @@ from tests.log.storage.logs import (
     marker,
     opened,
     plain,
+    played,
     quick_folder,
 )
 
@@ -104,6 +105,20 @@ def test_a_slow_reader_keeps_its_bytes_while_the_segment_goes(tmp_path: Path) ->
     with pytest.raises(LogError) as refused:
         partition.read(8, 1024, limit=partition.high)
     assert refused.value.code is ErrorCode.offset_out_of_range
+
+
+def test_a_reader_is_told_only_of_transactions_that_were_aborted_in_what_it_reads(tmp_path: Path) -> None:
+    partition = opened(tmp_path, segment_bytes=1024)
+    overlapping = [step for one in range(1, 60) for step in (("transact", one), ("transact", one + 1), ("abort", one))]
+    played(partition, overlapping)
+    assert len(partition.segments) > 5
+    for segment in partition.segments[:-1]:
+        records = partition.read(segment.base, 1 << 20, limit=partition.high)
+        assert records is not None
+        assert records.end == segment.end
+        told = partition.aborted_between(segment.base, records.end)
+        assert told == [one for one in partition.aborted if one.last >= segment.base and one.first < segment.end]
+        assert 0 < len(told) < 59
 
 
 def test_readers_of_committed_records_stop_at_an_open_transaction_and_learn_what_was_aborted(tmp_path: Path) -> None:
