@@ -64,15 +64,25 @@ def _resume(partition: Partition) -> tuple[int, int, int]:
     """Take up a snapshot: return the segment, the position and the offset from which to read."""
     for saved in snapshot.load(partition.folder):
         segment = next((each for each in partition.segments if each.base == saved.segment), None)
-        if segment is not None and saved.size <= segment.size:
+        if segment is None or saved.size > segment.size:
+            _disbelieve(partition, saved, segment)
+        elif _knows_aborted(partition, saved):
             partition.producers = Producers.decoded(saved.producers)
             segment.largest_timestamp = max(segment.largest_timestamp, saved.largest_timestamp)
             if segment is partition.active:
                 segment.end = saved.end
                 partition.vouched = saved.segment, saved.size
             return saved.segment, saved.size, saved.end
-        _disbelieve(partition, saved, segment)
     return partition.segments[0].base, 0, partition.segments[0].base
+
+
+def _knows_aborted(partition: Partition, saved: snapshot.Snapshot) -> bool:
+    """Say whether the index of aborted transactions is there for all that a snapshot vouches for."""
+    vouched = (s for s in partition.segments if s.base < saved.segment or (s.base == saved.segment and saved.size))
+    lost = next((segment.aborted_path for segment in vouched if not segment.aborted_path.exists()), None)
+    if lost is not None:
+        log.warning("%s is missing: the partition is read again from its beginning", lost)
+    return lost is None
 
 
 def _disbelieve(partition: Partition, saved: snapshot.Snapshot, segment: Segment | None) -> None:
