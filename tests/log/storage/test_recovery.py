@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.log.errors import ErrorCode, LogError
@@ -176,6 +176,7 @@ STEPS = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(STEPS, st.sampled_from(["nothing", "*.snapshot", "*.txnindex", "*[tx]"]))
+@example([("transact", 1), ("abort", 1), ("roll", 1), ("send", 2), ("checkpoint", 1)], "*.txnindex")
 def test_producers_and_transactions_are_known_again_whatever_is_missing_beside_the_log(
     steps: list[tuple[str, int]], missing: str
 ) -> None:
