@@ -16,8 +16,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.errors import MissingJava
-from penstock.settings import cores
+from penstock.connectors.kafka import resolve
+from penstock.errors import MissingJava, SettingsError
+from penstock.settings import Settings, cores
 from penstock.spark.java import find_java
 from penstock.spark.warm import archive, make_archive
 
@@ -81,6 +82,7 @@ def examine() -> Iterator[Finding]:
     yield Finding("cores", "ok", str(cores()))
     yield _memory()
     yield _disk()
+    yield _event_log()
     for name, oldest, too_new, purpose in OPTIONAL:
         yield _package(name, oldest, too_new, "optional", purpose)
 
@@ -134,6 +136,15 @@ def _memory() -> Finding:
     if total >= 2 * GIB:
         return Finding("memory", "ok", found)
     return Finding("memory", "low", found, "Spark alone takes about 1 GiB; give this machine 2 or more")
+
+
+def _event_log() -> Finding:
+    connection = resolve("log", Settings.load())
+    try:
+        connection.refuse_unreachable()
+    except SettingsError as error:
+        return Finding("event log", "optional", error.message, f"only for pipelines that use topics; {error.hint}")
+    return Finding("event log", "ok", f"answers at {connection.servers}")
 
 
 def _disk() -> Finding:

@@ -26,6 +26,18 @@ def test_doctor_lists_what_was_found_and_exits_with_0(penstock: Penstock) -> Non
     assert said.out.endswith("Pipelines can run here.\n")
 
 
+def test_doctor_says_whether_the_log_answers(
+    penstock: Penstock, event_log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_LOG", event_log)
+    assert f"answers at {event_log}" in penstock("doctor").out
+    monkeypatch.setenv("PENSTOCK_LOG", "127.0.0.1:1")
+    said = penstock("doctor")
+    assert said.code == 0
+    assert "optional  event log" in said.out
+    assert "penstock log serve" in said.out
+
+
 def test_without_java_doctor_says_what_to_do_and_exits_with_2(
     penstock: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
