@@ -38,7 +38,7 @@ def measure(config: Config) -> Measured:
         process = subprocess.Popen(
             command(config.system, json.dumps(asdict(config))),
             cwd=ROOT,
-            env=_environment(),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=errors,
@@ -48,13 +48,14 @@ def measure(config: Config) -> Measured:
             code = process.wait()
         finally:
             peak.stop()
-            _end(process, peak.known)
+            end(process, peak.known)
         if code:
             return Measured(None, peak.mb, _tail(errors) or _tail(said) or f"exit code {code}")
         return Measured(Outcome(**json.loads(_tail(said))), peak.mb)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Return the variables that a system of the bench is started with."""
     from penstock.spark.java import find_java
 
     # A path of ours would put our libraries before those of a system's own environment.
@@ -69,7 +70,7 @@ def _tail(stream: IO[str]) -> str:
     return lines[-1] if lines else ""
 
 
-def _end(process: subprocess.Popen[bytes], family: list[psutil.Process]) -> None:
+def end(process: subprocess.Popen[bytes], family: list[psutil.Process]) -> None:
     """End what a system left behind: only processes that were seen as children of the one we started."""
     if process.poll() is None:
         process.terminate()
@@ -105,9 +106,20 @@ class Peak:
 
     def _list(self) -> None:
         try:
-            self.known = [self._root, *self._root.children(recursive=True)]
+            children = self._root.children(recursive=True)
+            self.known = [self._root, *(child for child in children if not _is_half_started(child))]
         except psutil.NoSuchProcess:
             return
+
+
+def _is_half_started(process: psutil.Process) -> bool:
+    """Say whether a JVM's child is yet to become a program: till then it shows the JVM's memory as its own."""
+    try:
+        parent = process.parent()
+        own = process.cmdline()
+        return parent is not None and own == parent.cmdline() and os.path.basename(own[0]) == "java"
+    except (psutil.Error, IndexError):
+        return True
 
 
 def _resident(process: psutil.Process) -> int:

@@ -21,7 +21,7 @@ from penstock.spark.java import find_java
 
 OURS = "penstock"
 BATCH = ("duckdb",)
-BARS = {"spark": 0.95, "spark-defaults": 1.2}
+MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("-", "dim")}
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Bar:
-    """What Penstock has to reach against another system."""
+    """What Penstock has to reach; `reached` is None where a run cannot say."""
 
     text: str
-    reached: bool
+    reached: bool | None
 
 
 def document(bench: str, settings: Mapping[str, Any], results: Iterable[Result]) -> dict[str, Any]:
@@ -93,17 +93,6 @@ def ratios(results: Iterable[Result]) -> dict[str, float]:
     }
 
 
-def bars(found: Mapping[str, float]) -> list[Bar]:
-    """Say which bars were reached; a batch system has none."""
-    made = []
-    for pair, ratio in found.items():
-        other = pair.split("/")[1].split(":")[0]
-        if other not in BATCH:
-            least = BARS.get(other, 1.0)
-            made.append(Bar(f"{pair} {ratio:.2f}, bar {least:.2f}", ratio >= least))
-    return made
-
-
 def display_name(system: str) -> str:
     """Return a system's name for people, who should not take a batch system for a peer."""
     return f"{system} (batch)" if system in BATCH else system
@@ -125,7 +114,7 @@ def show(made: Mapping[str, Any], note: str, against: Iterable[Bar] = ()) -> Non
     for name, why in made["settings"].get("skipped", {}).items():
         console.print(f"- {name}: skipped: {why}", style="yellow", highlight=False)
     for bar in against:
-        mark, style = ("✓", "green") if bar.reached else ("✗", "red")
+        mark, style = MARKS[bar.reached]
         console.print(f"{mark} {bar.text}", style=style, highlight=False)
 
 

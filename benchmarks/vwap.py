@@ -1,18 +1,21 @@
-"""VWAP per symbol over 60 s windows: the same files and the same job in every system."""
+"""VWAP per symbol over 60 s windows: the same files, or the same topic, and the same job in every system."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
-from benchmarks import chart, results
+from benchmarks import chart, results, topic
 from benchmarks.answer import answer, is_equal
+from benchmarks.bars import bars
 from benchmarks.data import CACHE, Trades
 from benchmarks.peers import INSTALLABLE, installed
 from benchmarks.peers.protocol import Config, Outcome
 from benchmarks.process import Measured, measure
 from penstock.settings import cores
+from penstock.spark.jars import jar_sets
 
 NOTE = """
 seconds: best of {runs} after {warmups} warm-up in one process, from the start of the query until all results
@@ -21,6 +24,8 @@ of its first run. epochs: those that read rows (a closing row too), where a syst
 memory of all its processes. equal: every row is that of DuckDB in batch.
 """
 INSTALL = "not installed; run `make bench-peers`"
+# Those that read a topic here; Spark by its connector.
+OF_TOPICS = ("spark", "spark-defaults")
 
 
 def run(
@@ -31,6 +36,7 @@ def run(
     peers: Sequence[str] = ("spark", "spark-defaults", "duckdb"),
     json: Path | str | None = None,
     *,
+    source: str = "files",
     runs: int = 3,
     warmups: int = 1,
     cache: Path = CACHE,
@@ -38,10 +44,12 @@ def run(
     """Measure Penstock and its peers one after the other; return 1 if one has not the right result."""
     trades = Trades(events, symbols, format, epochs, cache)
     trades.prepare()
-    skipped = {name: why for name in peers if (why := _reason(name, format))}
+    skipped = {name: why for name in peers if (why := _reason(name, format, source))}
     systems = [results.OURS, *(name for name in peers if name not in skipped)]
-    found = [_result(trades, name, warmups, runs) for name in systems]
+    with topic.filled(trades) if source == "topic" else nullcontext("") as log:
+        found = [_result(trades, name, warmups, runs, log) for name in systems]
     settings = {
+        "source": source,
         "events": events,
         "symbols": symbols,
         "format": format,
@@ -53,13 +61,15 @@ def run(
     target = Path(json) if json else cache / "vwap.json"
     results.save(made, target)
     chart.draw(made, target.with_suffix(".png"))
-    results.show(made, NOTE.format(runs=runs, warmups=warmups), results.bars(made["ratios"]))
+    results.show(made, NOTE.format(runs=runs, warmups=warmups), bars(made))
     print(f"written: {target} and {target.with_suffix('.png')}")
     return 0 if all(result.equal for result in found) else 1
 
 
-def _reason(name: str, format: str) -> str | None:
+def _reason(name: str, format: str, source: str = "files") -> str | None:
     """Return why a system cannot take part."""
+    if source == "topic":
+        return _reason_of_topic(name)
     if not installed(name):
         return INSTALL
     if name in INSTALLABLE and format == "parquet":
@@ -67,7 +77,15 @@ def _reason(name: str, format: str) -> str | None:
     return None
 
 
-def _result(trades: Trades, system: str, warmups: int, runs: int) -> results.Result:
+def _reason_of_topic(name: str) -> str | None:
+    if name not in OF_TOPICS:
+        return "it reads files here; topics are for Penstock and Spark"
+    if not jar_sets()["kafka"].fetched:
+        return "it needs Spark's Kafka connector; run `penstock jars fetch kafka`"
+    return None
+
+
+def _result(trades: Trades, system: str, warmups: int, runs: int, log: str) -> results.Result:
     print(f"{system} ...", end=" ", flush=True)
     work = trades.folder / "work" / system
     config = Config(
@@ -82,15 +100,17 @@ def _result(trades: Trades, system: str, warmups: int, runs: int) -> results.Res
         started=0.0,
         warmups=warmups,
         runs=runs,
+        log=log,
     )
+    case = f"vwap-{'topic-' if log else ''}{trades.format}"
     try:
-        return _judge(trades, system, measure(config))
+        return _judge(trades, system, case, measure(config))
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _judge(trades: Trades, system: str, measured: Measured) -> results.Result:
-    case, outcome = f"vwap-{trades.format}", measured.outcome
+def _judge(trades: Trades, system: str, case: str, measured: Measured) -> results.Result:
+    outcome = measured.outcome
     if outcome is None:
         print(f"failed: {measured.error}")
         return results.Result(system, case, 0.0, 0.0, measured.peak_mb, False, _extra(Outcome()))

@@ -5,7 +5,7 @@ PenstockError                 .node .hint .transient, exit code
 │   ├── UnknownColumn, UnknownFunction, BadExpression, AggregateNotAllowed
 │   ├── BadWindow, MissingEventTime, BadSchema, BadFunction, BadValue
 │   ├── DuplicateName, MissingSink, DanglingBranch, UpdatingStream
-│   └── NotSerializable
+│   └── NotSerializable, PaceRefused
 ├── SettingsError      (2)    where it runs is wrong
 │   ├── UnknownSetting, MissingInput, MissingJava, BadEntry, MissingPart
 │   └── UnknownTopic, UnknownGroup, BrokerRefused
@@ -117,6 +117,10 @@ class UpdatingStream(PipelineError):
 
 class NotSerializable(PipelineError):
     """A plan that holds Python functions cannot be written as JSON."""
+
+
+class PaceRefused(PipelineError):
+    """A node that the pipeline's pace cannot run."""
 
 
 class SettingsError(PenstockError):

@@ -12,18 +12,23 @@ from penstock.plan import codec
 from penstock.plan.draw import to_dot, to_mermaid
 from penstock.plan.explain import explain
 from penstock.plan.graph import Graph
+from penstock.plan.pace import Pace, check_pace
 from penstock.report import Report
 from penstock.settings import Settings
 from penstock.stream import Output
 
 if TYPE_CHECKING:
+    from penstock.spark.connected import ConnectedRun
     from penstock.spark.run import Run
 
 Until = Literal["stopped", "drained", "ended"]
 
 
 class Pipeline:
-    """A graph from sources to sinks, with a name; checked when it is built.
+    """A graph from sources to sinks, with a name and a pace; checked when it is built.
+
+    `pace="throughput"` makes epochs as large as pays, `"fast"` as short as can be; `"realtime"` hands each row on at
+    once, from topic to topic, at least once. What stands in the way is an error that names the node and the choice.
 
     >>> import penstock as ps
     >>> items = ps.from_items([{"word": "a"}, {"word": "b"}, {"word": "a"}], "word string")
@@ -32,17 +37,23 @@ class Pipeline:
     'words'
     """
 
-    def __init__(self, name: str, *outputs: Output, rejected_to: Sink | None = None) -> None:
-        self.name = _name(name)
+    def __init__(self, name: str, *outputs: Output, rejected_to: Sink | None = None, pace: Pace = "throughput") -> None:
+        self.name, self.pace = _name(name), pace
         for output in outputs:
             if not isinstance(output, Output):
                 message = f"{output!r} is not an output"
                 raise BadValue(message, node=name, hint="end a stream with .to(sink) and pass what it returns")
         try:
             self.graph = Graph(tuple(output.node for output in outputs), rejected_to)
+            check_pace(pace, self.graph)
         except PipelineError as error:
             error.node = f"{name} / {error.node}" if error.node else name
             raise
+
+    def paced(self, pace: Pace) -> Pipeline:
+        """Return the same pipeline at another pace."""
+        outputs = map(Output, self.graph.writes)
+        return Pipeline(self.name, *outputs, rejected_to=self.graph.rejected_to, pace=pace)
 
     def run(
         self,
@@ -70,21 +81,24 @@ class Pipeline:
         until: Until = "stopped",
         checkpoint: str | Path | None = None,
         settings: Settings | None = None,
-    ) -> Run:
+    ) -> Run | ConnectedRun:
         """Start here, on Spark, and return at once; `stop()`, `wait()` and `report()` are the run's."""
         if until not in get_args(Until):
             message = f"until={until!r} is not known"
             raise BadValue(message, node=self.name, hint=choices("until", get_args(Until)))
-        # Plans are built and explained where there is no Java, so Spark is imported only here.
-        from penstock.spark.run import Run
-
         settings = settings or Settings.load()
         folder = checkpoint or Path(settings.checkpoints) / self.name
-        return Run(self.name, self.graph, folder, settings, until).begin()
+        # Plans are built and explained where there is no Java, so Spark is imported only here.
+        from penstock.spark.connected import ConnectedRun
+        from penstock.spark.opening import is_connected
+        from penstock.spark.run import Run
+
+        kind = ConnectedRun if is_connected(self.graph, folder, until, self.pace) else Run
+        return kind(self.name, self.graph, folder, settings, until, self.pace).begin()
 
     def explain(self, settings: Settings | None = None) -> str:
-        """Return the plan as text: nodes, lanes, queries and the guarantee of each sink."""
-        return explain(self.name, self.graph, (settings or Settings.load()).lane)
+        """Return the plan as text: pace, nodes, lanes, queries and the guarantee of each sink."""
+        return explain(self.name, self.graph, (settings or Settings.load()).lane, self.pace)
 
     def to_dot(self) -> str:
         """Draw the plan for Graphviz."""
@@ -96,13 +110,13 @@ class Pipeline:
 
     def to_json(self) -> str:
         """Write the plan as JSON; one that holds Python functions cannot be."""
-        return codec.to_json(self.name, self.graph)
+        return codec.to_json(self.name, self.graph, self.pace)
 
     @classmethod
     def from_json(cls, text: str) -> Pipeline:
         """Read a plan that `to_json` wrote."""
-        name, outputs, rejected_to = codec.from_json(text, source_from_spec, sink_from_spec)
-        return cls(name, *map(Output, outputs), rejected_to=rejected_to)
+        name, outputs, rejected_to, pace = codec.from_json(text, source_from_spec, sink_from_spec)
+        return cls(name, *map(Output, outputs), rejected_to=rejected_to, pace=pace)  # type: ignore[arg-type]
 
 
 def _name(name: str) -> str:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.errors import UnknownSetting, choices
+from penstock.durations import micros
+from penstock.errors import BadValue, UnknownSetting, choices
 
 FILE = "penstock.toml"
 PREFIX = "PENSTOCK_"
 HIDDEN = "***"
+SHORTEST_BATCH_US = 5_000_000
 
 State = Literal["memory", "rocksdb"]
 Lane = Literal["auto", "spark"]
@@ -36,6 +38,7 @@ class Settings:
     kafka_reader  who reads topics: "penstock", or "spark" for Spark's connector (`penstock jars fetch kafka`)
     parallelism   how many tasks run at once; None is the number of cores
     epoch_rows    rows that an epoch reads of each source; None adapts to the backlog
+    realtime_batch how often pace="realtime" notes its progress, from "5s": a crash repeats what came since
     spark         further configuration of Spark, which wins over Penstock's own
 
     >>> Settings(parallelism=2).master
@@ -53,6 +56,7 @@ class Settings:
     kafka_reader: Reader = "penstock"
     parallelism: int | None = None
     epoch_rows: int | None = None
+    realtime_batch: str = "1m"
     spark: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -194,6 +198,17 @@ def _maybe_count(name: str, value: object, where: str) -> int | None:
     return number
 
 
+def _batch(name: str, value: object, where: str) -> str:
+    text = _text(name, value, where)
+    try:
+        length = micros(text, name)
+    except BadValue as error:
+        raise _wrong(name, value, where, 'a span of time, such as "1m"') from error
+    if length < SHORTEST_BATCH_US:
+        raise _wrong(name, value, where, '"5s" or more: Spark refuses shorter ones')
+    return text
+
+
 def _mapping(name: str, value: object, where: str) -> dict[str, str]:
     if isinstance(value, str):
         return _pairs(name, value, where)
@@ -238,5 +253,6 @@ _READERS: dict[str, Callable[[str, Any, str], Any]] = {
     "kafka_reader": _one_of("penstock", "spark"),
     "parallelism": _maybe_count,
     "epoch_rows": _maybe_count,
+    "realtime_batch": _batch,
     "spark": _mapping,
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import penstock as ps
-from benchmarks.peers.protocol import Config, Folders, main
+from benchmarks.peers.protocol import TOPIC, Config, Folders, main
 
 SCHEMA = "symbol string, price double, size bigint, ts timestamp"
 
@@ -33,13 +33,28 @@ def _notional(row: dict[str, Any]) -> dict[str, Any]:
 CASES = {"windowed": windowed, "stateless": stateless, "python": python}
 
 
+def read(config: Config) -> ps.Stream:
+    """Read the files, or the topic."""
+    if config.log:
+        return ps.read_topic(TOPIC, schema=SCHEMA, format=config.format)  # type: ignore[arg-type]
+    return ps.read_files(config.input, format=config.format, schema=SCHEMA)  # type: ignore[arg-type]
+
+
+def _until(config: Config) -> Literal["drained", "ended"]:
+    """A topic has a row that closes the windows, as every other system needs it; the end of files is an end."""
+    return "drained" if config.log else "ended"
+
+
+def _settings(config: Config) -> ps.Settings:
+    progress = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+    log = config.log or None
+    return ps.Settings(log=log, epoch_rows=config.epoch_rows, parallelism=config.cores, spark=progress)
+
+
 def job(config: Config, folders: Folders) -> list[float]:
     """Run the pipeline to its end; return milliseconds per epoch that read rows, as Spark says."""
-    trades = ps.read_files(config.input, format=config.format, schema=SCHEMA)  # type: ignore[arg-type]
-    pipeline = ps.Pipeline(config.case, CASES[config.case](trades).to(ps.files(folders.output)))
-    progress = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
-    settings = ps.Settings(epoch_rows=config.epoch_rows, parallelism=config.cores, spark=progress)
-    run = pipeline.start(until="ended", checkpoint=folders.checkpoint, settings=settings)
+    pipeline = ps.Pipeline(config.case, CASES[config.case](read(config)).to(ps.files(folders.output)))
+    run = pipeline.start(until=_until(config), checkpoint=folders.checkpoint, settings=_settings(config))
     run.wait()
     return [float(epoch.batchDuration) for epoch in run.queries[0].recentProgress if epoch.numInputRows]
 

@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 FIELDS = ("symbol", "price", "size", "ts")
+TOPIC = "trades"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Config:
     epoch_rows   rows of an epoch
     started      time.time() when the process was started
     warmups      runs before those that count; the first run of all is the cold one
+    warm_input   folder that they read; "" is the input itself
+    log          address of the log whose topic is the input, instead of files
     """
 
     system: str
@@ -44,6 +47,8 @@ class Config:
     started: float
     warmups: int = 1
     runs: int = 3
+    warm_input: str = ""
+    log: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,13 +85,15 @@ def main(job: Job, format: str = "parquet", files: str | None = None) -> None:
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     outcome = Outcome(format=format, files=files or f"*.{format}")
     for number in range(config.warmups + config.runs):
+        warming = number < config.warmups
+        given = replace(config, input=config.warm_input or config.input) if warming else config
         folders = _fresh(Path(config.work) / f"run-{number}")
         begun = time.perf_counter()
-        outcome.epochs_ms = job(config, folders) or []
+        outcome.epochs_ms = job(given, folders) or []
         seconds = time.perf_counter() - begun
         outcome.cold = outcome.cold or time.time() - config.started
         outcome.output = folders.output
-        if number >= config.warmups:
+        if not warming:
             outcome.seconds.append(seconds)
     print("\n" + json.dumps(asdict(outcome)), flush=True)
 

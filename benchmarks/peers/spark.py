@@ -8,7 +8,8 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.peers.protocol import Config, Folders, main
+from benchmarks.peers.protocol import TOPIC, Config, Folders, main
+from penstock.spark.jars import jars
 
 SCHEMA = "symbol string, price double, size bigint, ts timestamp"
 # What a bench needs and no system gains by: a quiet console, UTC, all epochs' times.
@@ -43,6 +44,8 @@ def session(config: Config) -> SparkSession:
     builder = SparkSession.builder.appName(config.system)
     builder = builder.master("local[*]" if defaults else f"local[{config.cores},4]")
     settings = QUIET if defaults else tuned(config.cores)
+    if config.log:
+        settings = settings | {"spark.jars": ",".join(map(str, jars("kafka")))}
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
@@ -65,13 +68,24 @@ def tuned(cores: int) -> dict[str, str]:
 
 
 def read(spark: SparkSession, config: Config) -> DataFrame:
-    """Read one file per epoch; the file that closes the windows comes last."""
+    """Read one file per epoch, or as many records of a topic; what closes the windows comes last."""
+    if config.log:
+        return read_topic(spark, config)
     reader = spark.readStream.format(config.format).schema(SCHEMA).option("maxFilesPerTrigger", 1)
     if config.format == "csv":
         reader = reader.option("header", True)
     folder, last = config.input.rsplit("/", 1)
     closing = config.closing.rsplit("/", 1)[1]
     return reader.load(f"{folder}/{{{last},{closing}}}" if config.case == "windowed" else config.input)
+
+
+def read_topic(spark: SparkSession, config: Config) -> DataFrame:
+    """Read the topic by Spark's connector; its partitions are as many as there are cores."""
+    options = {"kafka.bootstrap.servers": config.log, "subscribe": TOPIC, "startingOffsets": "earliest"}
+    reader = spark.readStream.format("kafka").options(**options).option("maxOffsetsPerTrigger", config.epoch_rows)
+    return (
+        reader.load().selectExpr(f"from_{config.format}(CAST(value AS STRING), '{SCHEMA}') AS trade").select("trade.*")
+    )
 
 
 def windowed(trades: DataFrame) -> DataFrame:

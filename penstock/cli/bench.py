@@ -14,6 +14,7 @@ from penstock.errors import MissingPart, UnknownSetting, choices
 
 PEERS = ("spark", "spark-defaults", "flink", "bytewax", "pathway", "duckdb")
 Format = Literal["parquet", "csv", "json"]
+From = Literal["files", "topic"]
 Json = Annotated[
     Path | None, typer.Option("--json", dir_okay=False, metavar="FILE", help="Write the results here too.")
 ]
@@ -30,24 +31,58 @@ app = typer.Typer(
 def vwap(
     events: Annotated[int, typer.Option(min=1, help="How many trades.")] = 6_000_000,
     symbols: Annotated[int, typer.Option(min=1, help="How many symbols they are of.")] = 10_000,
-    format: Annotated[Format, typer.Option(help="Format of the input.")] = "parquet",
+    source: Annotated[
+        From, typer.Option(help="What is read: files, or a topic of Penstock's log, started for the bench.")
+    ] = "files",
+    format: Annotated[
+        Format | None,
+        typer.Option(help="Format of the input.", show_default="parquet for files, json for a topic"),
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="In how many epochs the input is read.")] = 12,
     peers: Annotated[
         str, typer.Option(metavar="A,B,...", help=f"Whom to run beside Penstock: {', '.join(PEERS)}.")
     ] = "spark,spark-defaults,duckdb",
     json: Json = None,
 ) -> None:
-    """Run VWAP over 60 s windows on the same files in every system, and compare speed and results."""
+    """Run VWAP over 60 s windows on the same input in every system, and compare speed and results."""
+    chosen = _format_of(source, format)
     wanted = _read_peers(peers)
     bench = _benchmark("vwap")
-    code = bench.run(events=events, symbols=symbols, format=format, epochs=epochs, peers=wanted, json=json)
+    code = bench.run(
+        events=events, symbols=symbols, format=chosen, epochs=epochs, peers=wanted, json=json, source=source
+    )
     raise typer.Exit(code or 0)
 
 
 @app.command()
-def latency(json: Json = None) -> None:
-    """Time an epoch of 1,000 rows: stateless, windowed and Python stages, against PySpark's defaults."""
-    raise typer.Exit(_benchmark("latency").run(json=json) or 0)
+def scale(
+    rows: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Sizes of the input in rows, of 10,000 symbols.")
+    ] = "1000000,10000000,50000000",
+    keys: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Numbers of symbols, in 6,000,000 rows.")
+    ] = "1000,100000,1000000",
+    format: Annotated[Format, typer.Option(help="Format of the input.")] = "parquet",
+    json: Json = None,
+) -> None:
+    """Measure time and memory of the VWAP as its input grows in rows and in keys; Penstock only."""
+    sizes = {"rows": _numbers("--rows", rows), "keys": _numbers("--keys", keys)}
+    raise typer.Exit(_benchmark("scale").run(json=json, format=format, **sizes) or 0)
+
+
+@app.command()
+def latency(
+    seconds: Annotated[int, typer.Option(min=1, help="How long each case is measured.")] = 30,
+    rate: Annotated[int, typer.Option(min=1, help="Records per second.")] = 1_000,
+    files: Annotated[
+        bool, typer.Option("--files", help="Time epochs of 1,000 rows from files to files instead.")
+    ] = False,
+    json: Json = None,
+) -> None:
+    """Time records from topic to topic at each pace, beside Spark's Kafka connector with its default trigger."""
+    if files:
+        raise typer.Exit(_benchmark("latency_files").run(json=json) or 0)
+    raise typer.Exit(_benchmark("latency").run(json=json, seconds=seconds, rate=rate) or 0)
 
 
 @app.command()
@@ -61,6 +96,22 @@ def log(
 ) -> None:
     """Produce, consume, latency, memory and start of Penstock's log, beside Apache Kafka."""
     raise typer.Exit(_benchmark("log").run(json=json, records=records, seconds=seconds, spark=spark) or 0)
+
+
+def _format_of(source: From, given: Format | None) -> Format:
+    if source == "topic" and given == "parquet":
+        message = "--source topic: a record holds one row, which cannot be parquet"
+        raise UnknownSetting(message, hint="pass --format json or --format csv")
+    return given or ("json" if source == "topic" else "parquet")
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    parts = [part.strip().replace("_", "") for part in text.split(",") if part.strip()]
+    for part in parts:
+        if not part.isdecimal() or not int(part):
+            message = f"{option}: '{part}' is not a whole number from 1"
+            raise UnknownSetting(message, hint=f"as in: {option} 1000000,10000000")
+    return [int(part) for part in parts]
 
 
 def _read_peers(text: str) -> list[str]:

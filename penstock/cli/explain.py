@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.cli.options import Sets, Target
+from penstock.cli.options import PaceOption, Sets, Target
 from penstock.entries import load_entry
 
 Format = Literal["text", "dot", "mermaid", "json"]
@@ -16,9 +16,11 @@ def explain(
     target: Target,
     sets: Sets = None,
     format: Annotated[Format, typer.Option(help="How the plan is written.")] = "text",
+    pace: PaceOption = None,
 ) -> None:
     """Show what a pipeline does, as text, as a drawing or as JSON; nothing is run."""
     pipeline = load_entry(target, sets or [])
+    pipeline = pipeline.paced(pace) if pace else pipeline
     write = {
         "text": pipeline.explain,
         "dot": pipeline.to_dot,

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.plan.pace import Pace
+
 Target = Annotated[
     str,
     typer.Argument(metavar="FILE.py[:name]", help="The file, and which of its pipelines if it has several."),
@@ -13,4 +15,12 @@ Target = Annotated[
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="An argument of the function that builds the pipeline."),
+]
+PaceOption = Annotated[
+    Pace | None,
+    typer.Option(
+        "--pace",
+        help="Instead of the pipeline's own. throughput: epochs as large as pays. fast: the shortest epochs. "
+        "realtime: each row at once, from topic to topic, at least once.",
+    ),
 ]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.cli.options import Sets, Target
+from penstock.cli.options import PaceOption, Sets, Target
 from penstock.cli.summary import summary
 from penstock.cli.view import watch
 from penstock.entries import load_entry
@@ -31,10 +31,12 @@ def run(
             "ended: the same, and all windows are closed for good."
         ),
     ] = "stopped",
+    pace: PaceOption = None,
 ) -> None:
     """Run a pipeline here. Ctrl-C finishes the epoch and stops; the next run goes on from there."""
     settings = Settings.load(profile)
     pipeline = load_entry(target, sets or [])
+    pipeline = pipeline.paced(pace) if pace else pipeline
     started = pipeline.start(until=until, checkpoint=checkpoint, settings=settings)
     report = watch(started, pipeline.name)
     typer.echo(summary(pipeline.name, report))

@@ -44,17 +44,17 @@ class CsvDecoder:
 
     def decode(self, data: bytes) -> pa.RecordBatch:
         """Return one row per line; raise ArrowInvalid if that cannot be."""
-        body = data.rstrip(b"\r\n")
+        body = data if _ends_once(data) else data.rstrip(b"\r\n")
         if not body:
             return pa.RecordBatch.from_pylist([], schema=self._arrow)
         self._refuse_odd_lines(body)
-        count = body.count(b"\n") + 1
+        count = body.count(b"\n") + (not body.endswith(b"\n"))
         guarded, more = _guard(body)
         table = self._read(guarded)
         if table.num_rows != count + more:
             message = "a line break inside a quoted field"
             raise pa.ArrowInvalid(message)
-        return self._typed(table.slice(0, count))
+        return self._typed(table.slice(0, count) if more else table)
 
     def blank(self, line: bytes) -> bool:
         """Skip lines of nothing but space."""
@@ -152,10 +152,10 @@ class CsvDecoder:
         )
 
     def _typed(self, table: pa.Table) -> pa.RecordBatch:
-        table = table.combine_chunks()
+        whole = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns]
         columns = [
-            convert(column.chunk(0), f.type) if column.type == pa.string() else column.chunk(0).cast(f.type)
-            for f, column in zip(self._arrow, table.columns, strict=True)
+            convert(column, f.type) if column.type == pa.string() else column.cast(f.type)
+            for f, column in zip(self._arrow, whole, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
@@ -181,12 +181,17 @@ def header(line: bytes, schema: Schema, path: str) -> list[str] | None:
     return names
 
 
+def _ends_once(data: bytes) -> bool:
+    """Say whether there is one line feed at the end, as in most blocks: to cut it off would copy the block."""
+    return data.endswith(b"\n") and not data.endswith((b"\n\n", b"\r\n")) and len(data) > 1
+
+
 def _guard(body: bytes) -> tuple[bytes, int]:
     """Repeat a last line with quotes: one left open would swallow the copy, which the count then shows."""
-    last = body[body.rfind(b"\n") + 1 :]
+    last = body[body.rfind(b"\n", 0, len(body) - 1) + 1 :]
     more = b'"' in last
     if more:
-        body = body + b"\n" + last
+        body = body + (b"" if body.endswith(b"\n") else b"\n") + last
     # Arrow drops a byte order mark at the start of what it reads, and skips an empty line.
     return (b"\n" + body if body.startswith(BOM) else body), int(more)
 

@@ -1,12 +1,14 @@
-"""Records of a range of offsets, by librdkafka, as Arrow batches.
+"""Records of a range of offsets as Arrow batches: in bulk where that can be, else by librdkafka.
 
-A range ends by its offsets, not by a count: compaction and transactions leave gaps. So it is over at the first record
-at or behind its end, or where the partition ends.
+Only librdkafka knows its own options, and clusters and records that are older than Kafka 2.1. A range ends by its
+offsets, not by a count: compaction and transactions leave gaps. So it is over at the first record at or behind its end,
+or where the partition ends.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,7 +18,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from penstock.connectors.connection import Connection
 from penstock.connectors.kafka import SECONDS, answered, failed
+from penstock.connectors.offsets import OutOfRange
 from penstock.connectors.payloads import RECORDS
+from penstock.connectors.records.batches import OldFormat
+from penstock.connectors.records.leaders import NotSpoken, speaks
+from penstock.connectors.records.reader import Place, read
 from penstock.errors import SourceFailed
 
 BATCH = 20_000
@@ -30,21 +36,38 @@ _GONE = {
     KafkaError._UNKNOWN_TOPIC,
 }
 _PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
+_NO_KEEPER_YET = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+_PAUSE_SECONDS = 0.05
+_log = logging.getLogger(__name__)
 # A consumer connects once per process: Spark's workers live longer than their tasks.
 _consumers: dict[str, Consumer] = {}
 _known: set[tuple[Consumer, str]] = set()
 
 
-class OutOfRange(Exception):
-    """The partition does not have the offset that was asked for."""
+def fetch(connection: Connection, group: str, place: Place, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield what a partition holds in a range; raise OutOfRange if it begins later, Damaged where it is broken."""
+    if speaks(connection):
+        try:
+            for records in read(connection, place, columns):
+                yield records
+                place = place._replace(first=records.column("offset")[-1].as_py() + 1)
+            return
+        except (NotSpoken, OldFormat) as error:
+            _log.info("%s/%d is read by librdkafka: %s", place.topic, place.partition, error)
+    yield from fetch_by_message(connection, group, place, columns)
 
 
-def fetch(
-    connection: Connection, group: str, topic: str, partition: int, first: int, last: int, columns: Sequence[str]
+def fetch_by_message(
+    connection: Connection, group: str, place: Place, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what a partition holds from offset `first` up to `last`; raise OutOfRange if it begins later."""
+    """Yield the same by librdkafka, which makes an object of each record."""
     schema = pa.schema([RECORDS.field(name) for name in columns])
-    for messages in _messages(connection, group, TopicPartition(topic, partition, first), last):
+    start = TopicPartition(place.topic, place.partition, place.first)
+    for messages in _messages(connection, group, start, place.last):
         arrays = [pa.array(list(map(_COLUMNS[f.name], messages)), f.type) for f in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -66,6 +89,20 @@ def consumer(connection: Connection, group: str) -> Consumer:
     if key not in _consumers:
         _consumers[key] = Consumer(config)
     return _consumers[key]
+
+
+def commit(connection: Connection, group: str, places: list[TopicPartition]) -> None:
+    """Commit places to a group; a cluster that never had a group needs a moment to say who keeps it."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            consumer(connection, group).commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_KEEPER_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return
 
 
 def _messages(connection: Connection, group: str, start: TopicPartition, last: int) -> Iterator[list[Message]]:

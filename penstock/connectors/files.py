@@ -18,7 +18,7 @@ from penstock.connectors.file_cuts import Part, Range, pieces, reach
 from penstock.connectors.file_log import FileLog, LoggedFile
 from penstock.connectors.file_sink import FileSink as FileSink
 from penstock.connectors.formats import FORMATS, declared, guess_format, parser
-from penstock.connectors.lines import average_line, first_bytes, read_gzip, read_lines
+from penstock.connectors.lines import Block, average_line, first_bytes, read_gzip, read_lines, shorter
 from penstock.connectors.rejects import checked_on_error, enforce
 from penstock.contracts import Offsets, Rejected, Source
 from penstock.errors import BadValue, CheckpointDamaged, MissingInput, PenstockError, SourceFailed, choices
@@ -32,7 +32,8 @@ class FileSource(Source):
     """csv, json, text or Parquet files: one, a folder with all below it, or a glob.
 
     Guarantee: exactly once. Each file is read once, as long as it was when it was found: what is added to
-    it later is not read, so move files in whole. Names that start with _ or . or end in .tmp are left out.
+    it later is not read, so move files in whole; a last line that was then half written is rejected, as is one
+    of more than 16 MiB. Names that start with _ or . or end in .tmp are left out.
     Files are read in the order of their age; the order is kept in the checkpoint.
     """
 
@@ -48,6 +49,7 @@ class FileSource(Source):
         """Take a path, below `base` unless it is absolute; Parquet's schema may be left to the first file."""
         self._given, self._chosen = path, format
         self._path = os.path.normpath(os.path.join(base or "", path))
+        self._driver_at = os.getcwd()
         self.name = listing.source_name(path)
         self.format = _format(self._path, format)
         self.schema = self._schema(schema)
@@ -75,6 +77,7 @@ class FileSource(Source):
     def under(self, folder: str) -> None:
         """Look for the path below this folder, unless it is absolute."""
         self._path = os.path.normpath(os.path.join(folder, self._given))
+        self._driver_at = os.getcwd()
 
     def check(self) -> None:
         """Raise MissingInput if there is nothing to read, or it may not be read."""
@@ -173,13 +176,15 @@ class FileSource(Source):
         return LoggedFile(path, size, 1, rows, head=head, line=line, columns=columns)
 
     def _rows(self, part: Range) -> Iterator[pa.RecordBatch | Rejected]:
+        if os.getcwd() != self._driver_at:  # an executor of a cluster
+            part = part._replace(path=os.path.join(self._driver_at, part.path))
         if self.format == "parquet":
-            yield from parquet.read_groups(part.path, part.first, part.last, self.schema)
+            yield from parquet.read_groups(part.path, part.first, part.last, self.schema, part.size)
             return
         text = parser(self.format, self.schema, part.columns or None)
         with _failures(part.path):
-            for at, block in _blocks(part):
-                yield from text.parse(block, part.path, at)
+            for block in _blocks(part):
+                yield from [block] if isinstance(block, Rejected) else text.parse(block[1], part.path, block[0])
 
     def _keep(self, path: str) -> bool:
         """Say whether a file belongs to the source: all do, if the format was named."""
@@ -222,12 +227,11 @@ def _head(sample: bytes, format: str, schema: Schema, path: str) -> tuple[int, t
     return min(len(sample), mark + len(line) + 1), tuple(columns)
 
 
-def _blocks(part: Range) -> Iterator[tuple[int, bytes]]:
+def _blocks(part: Range) -> Iterator[Block]:
     if part.path.endswith(".gz"):
         return read_gzip(part.path, part.head)
     if os.path.getsize(part.path) < part.size:
-        message = f"{part.path} became shorter after it was found"
-        raise SourceFailed(message, hint="files must not change: write a new one, and move it in whole")
+        raise shorter(part.path)
     return read_lines(part.path, part.first, part.last, part.head, part.size)
 
 
@@ -241,4 +245,5 @@ def _failures(path: str) -> Iterator[None]:
         raise SourceFailed(message, hint=hint) from error
     except (OSError, EOFError, zlib.error) as error:
         message = f"{path} cannot be read: {error}"
-        raise SourceFailed(message, hint="check its permissions, and that it is whole") from error
+        hint = "check its permissions, and that it is whole; then write it again under the same name"
+        raise SourceFailed(message, hint=hint) from error

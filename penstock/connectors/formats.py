@@ -82,12 +82,19 @@ class Parser:
 
     def rows(self, payloads: Sequence[bytes]) -> tuple[pa.RecordBatch, dict[int, str]]:
         """Return the rows of payloads that are a line each, in order, and why others are no row, by their place."""
-        data = b"\n".join(payloads)
-        if data.count(b"\n") == len(payloads) - 1:
+        return self.joined(b"\n".join(payloads), len(payloads)) or self.each(payloads)
+
+    def joined(self, data: bytes, count: int) -> tuple[pa.RecordBatch, dict[int, str]] | None:
+        """Return the rows of so many payloads with line breaks between them; None if not each of them is one line."""
+        if data.count(b"\n") == count - 1:
             with contextlib.suppress(pa.ArrowInvalid, UnicodeDecodeError):
                 batch = self._decode(data)
-                if batch.num_rows == len(payloads):
-                    return self._kept(batch, range(len(payloads)), {})
+                if batch.num_rows == count:
+                    return self._kept(batch, range(count), {})
+        return None
+
+    def each(self, payloads: Sequence[bytes]) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """Return the same of payloads of which some are no row."""
         bad = {n: why for n, line in enumerate(payloads) if (why := self._no_line(line))}
         batch, kept, rejects = self._isolate([(n, line) for n, line in enumerate(payloads) if n not in bad])
         return self._kept(batch, [n for n, _ in kept], bad | {n: why for n, _, why in rejects})
@@ -131,7 +138,8 @@ class Parser:
             piece, screened = pieces.pop()
             texts = [lines[n][1] for n in piece]
             try:
-                good.append(self._decode(b"\n".join(map(self._decoder.bare, texts))))
+                # Each with its line feed, for an empty last line of a text would else not be there.
+                good.append(self._decode(b"".join(self._decoder.bare(text) + b"\n" for text in texts)))
             except (pa.ArrowInvalid, UnicodeDecodeError) as error:
                 if len(piece) > _MOST_SCREENED:
                     pieces += [(part, False) for part in reversed(_cut(piece, 8))]

@@ -7,14 +7,20 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import json as pajson
 
+from penstock.connectors.json_alike import Alike
 from penstock.connectors.text_columns import misfits
 from penstock.errors import BadSchema
 from penstock.schema import Field, Schema
 
+DEEPEST = 1000
+"""How deep a document may nest: as deep as Spark's own reader takes it."""
+
 _SPACE = b" \t\r\n"
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 _ROW = re.compile(r" in row \d+$")
 
 
@@ -29,25 +35,11 @@ class JsonDecoder:
         _only_readable(schema)
         self._schema, self._arrow = schema, schema.nullable().arrow
         self._wire = pa.schema([(f.name, _wire(f.type)) for f in self._arrow])
+        self._alike = Alike(schema, self._parsed)
 
     def decode(self, data: bytes) -> pa.RecordBatch:
         """Return one row per line; raise ArrowInvalid if that cannot be."""
-        body = data.strip(_SPACE)
-        if not body:
-            return pa.RecordBatch.from_pylist([], schema=self._arrow)
-        # A line may hold two documents and a document two lines. If each line starts with { and ends
-        # with }, no document spans lines, and as many rows as lines means one each. This also keeps
-        # a lone `null` from Arrow, which crashes on it (26.0).
-        count = body.count(b"\n") + 1
-        edges = body.count(b"}\n{") + (body.count(b"}\r\n{") if b"\r" in body else 0)
-        if not body.startswith(b"{") or not body.endswith(b"}") or edges != count - 1:
-            message = "not a JSON object"
-            raise pa.ArrowInvalid(message)
-        table = self._read(body, self._wire)
-        if table.num_rows != count:
-            message = "more than one JSON document in the line"
-            raise pa.ArrowInvalid(message)
-        return table.cast(self._arrow).combine_chunks().to_batches()[0]
+        return self._alike.read(data)
 
     def blank(self, line: bytes) -> bool:
         """Skip lines of nothing but space."""
@@ -76,6 +68,25 @@ class JsonDecoder:
         document = _document(line)
         culprit = self._culprit(line, document) if isinstance(document, dict) else document
         return culprit or _ROW.sub("", str(error))
+
+    def _parsed(self, data: bytes) -> pa.RecordBatch:
+        body = data.strip(_SPACE)
+        if not body:
+            return pa.RecordBatch.from_pylist([], schema=self._arrow)
+        # A line may hold two documents and a document two lines. If each line starts with { and ends
+        # with }, no document spans lines, and as many rows as lines means one each. This also keeps
+        # a lone `null` from Arrow, which crashes on it (26.0).
+        count = body.count(b"\n") + 1
+        edges = body.count(b"}\n{") + (body.count(b"}\r\n{") if b"\r" in body else 0)
+        if not body.startswith(b"{") or not body.endswith(b"}") or edges != count - 1:
+            message = "not a JSON object"
+            raise pa.ArrowInvalid(message)
+        _refuse_deep(body)
+        table = self._read(body, self._wire)
+        if table.num_rows != count:
+            message = "more than one JSON document in the line"
+            raise pa.ArrowInvalid(message)
+        return table.cast(self._arrow).combine_chunks().to_batches()[0]
 
     def _misfits(self, field: Field, documents: dict[int, dict[str, Any]]) -> dict[int, str]:
         kind = self._arrow.field(field.name).type
@@ -114,6 +125,8 @@ class JsonDecoder:
 
 def _document(line: bytes) -> dict[str, Any] | str | None:
     """Return a line's object, or why it is none, or None where Arrow may see it otherwise than Python."""
+    if _deep(line):
+        return f"nested deeper than {DEEPEST} levels"
     try:
         document = json.loads(line.decode())
     except ValueError as error:
@@ -122,6 +135,24 @@ def _document(line: bytes) -> dict[str, Any] | str | None:
     except RecursionError:
         return None
     return document if isinstance(document, dict) else "not a JSON object"
+
+
+def _refuse_deep(body: bytes) -> None:
+    # If there is a line feed in each half of what a deep line needs at the least, no line is that long.
+    step = DEEPEST // 2
+    if all(body.find(b"\n", at, at + step) >= 0 for at in range(0, len(body) - step, step)):
+        return
+    if any(_deep(line) for line in body.split(b"\n")):
+        message = f"nested deeper than {DEEPEST} levels"
+        raise pa.ArrowInvalid(message)
+
+
+def _deep(line: bytes) -> bool:
+    if len(line) <= DEEPEST or line.count(b"{") + line.count(b"[") <= DEEPEST:
+        return False
+    marks = np.frombuffer(_STRING.sub(b"", line), np.uint8)
+    opened, closed = (marks | 32 == ord(mark) for mark in "{}")
+    return bool(np.cumsum(opened.astype(np.int64) - closed).max(initial=0) > DEEPEST)
 
 
 def _misfit(field: Field, value: Any) -> str:

@@ -6,32 +6,62 @@ import gzip
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
-BLOCK = 8 << 20
+from penstock.contracts import Rejected
+from penstock.errors import SourceFailed
+
+BLOCK = 2 << 20
+LONGEST = 16 << 20
+"""Bytes of the longest line that is read; of a longer one only the beginning is kept, with the reason."""
+KEPT = 64 << 10
+_STEP = 64 << 10
+
+Block = tuple[int, bytes] | Rejected
 
 
-def read_lines(path: str, first: int, last: int, head: int, size: int) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: str, first: int, last: int, head: int, size: int) -> Iterator[Block]:
     """Yield blocks of the whole lines that start in a range, each with its place in the file.
 
     `head` is where the rows begin and `size` where the file ended when it was found; neither is crossed,
     so any cut of a file into ranges gives each line once.
     """
     with open(path, "rb") as file:
-        start, stop = (_line_start(file, at, head, size) for at in (first, last))
-        file.seek(start)
-        yield from _blocks(file, start, stop)
+        at, stop = (_line_start(file, place, head, size) for place in (first, last))
+        while at < stop:
+            end = stop if at + BLOCK >= stop else _line_start(file, at + BLOCK, head, size)
+            file.seek(at)
+            data = file.read(min(end - at, BLOCK + LONGEST))
+            if len(data) < min(end - at, BLOCK + LONGEST):
+                raise shorter(path)
+            if end == size and not data.endswith(b"\n") and file.read(1) not in (b"", b"\r", b"\n"):
+                yield from _without_last(path, at, data, "the line was still being written when the file was found")
+            else:
+                yield from _bounded(path, at, data, end - at)
+            at = end
 
 
-def read_gzip(path: str, head: int) -> Iterator[tuple[int, bytes]]:
+def read_gzip(path: str, head: int) -> Iterator[Block]:
     """Yield the blocks of a compressed file, with their places in its text."""
     with gzip.open(path, "rb") as file:
         file.seek(head)
-        yield from _blocks(cast(BinaryIO, file), head, None)
+        at = head
+        while data := file.read(BLOCK):
+            data += file.readline(LONGEST)
+            length = len(data) + (0 if data.endswith(b"\n") else _skipped(cast(BinaryIO, file)))
+            yield from _bounded(path, at, data, length)
+            at += length
+
+
+def shorter(path: str) -> SourceFailed:
+    """Return the error of a file that was longer when it was found."""
+    message = f"{path} became shorter after it was found"
+    return SourceFailed(message, hint="files must not change: write a new one, and move it in whole")
 
 
 def first_bytes(path: str, count: int) -> bytes:
-    """Return the beginning of a file's text, compressed or not."""
+    """Return the beginning of a file's text, compressed or not, but at least its first line."""
     with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
-        return cast(BinaryIO, file).read(count)
+        sample = cast(BinaryIO, file).read(count)
+        return sample if b"\n" in sample else sample + file.readline(LONGEST)
 
 
 def average_line(sample: bytes) -> float:
@@ -45,21 +75,43 @@ def _line_start(file: BinaryIO, at: int, head: int, size: int) -> int:
     if at <= head or at >= size:
         return min(max(at, head), size)
     file.seek(at - 1)
-    return min(at - 1 + len(file.readline()), size)
+    place = at - 1
+    while chunk := file.read(min(_STEP, size - place)):
+        found = chunk.find(b"\n")
+        if found >= 0:
+            return place + found + 1
+        place += len(chunk)
+    return size
 
 
-def _blocks(file: BinaryIO, at: int, stop: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield whole lines up to `stop`; the last may lack its line feed."""
-    pending: list[bytes] = []
-    position = at
-    while chunk := file.read(BLOCK if stop is None else min(BLOCK, stop - position)):
-        position += len(chunk)
-        end = chunk.rfind(b"\n") + 1
-        if end:
-            block = b"".join([*pending, chunk[:end]])
-            yield at, block
-            at += len(block)
-            pending = []
-        pending.append(chunk[end:])
-    if any(pending):
-        yield at, b"".join(pending)
+def _skipped(file: BinaryIO) -> int:
+    """Read to the end of a line, and return how much that was."""
+    count = 0
+    while part := file.readline(_STEP):
+        count += len(part)
+        if part.endswith(b"\n"):
+            break
+    return count
+
+
+def _bounded(path: str, at: int, data: bytes, length: int) -> Iterator[Block]:
+    """Yield lines of so many bytes, of which `data` may lack the end, but for a last one that is too long.
+
+    Blocks are cut at the first line that ends after so many bytes, so no other line is that long.
+    """
+    last = length - _last_line(data)
+    if length <= LONGEST or last <= LONGEST:
+        yield at, data
+        return
+    yield from _without_last(path, at, data, f"a line of {last} bytes, and {LONGEST} is the most; the first are kept")
+
+
+def _without_last(path: str, at: int, data: bytes, reason: str) -> Iterator[Block]:
+    last = _last_line(data)
+    if last:
+        yield at, data[:last]
+    yield Rejected(reason, data[last : last + KEPT], f"{path}:{at + last}")
+
+
+def _last_line(data: bytes) -> int:
+    return data.rfind(b"\n", 0, max(0, len(data) - 1)) + 1

@@ -16,12 +16,20 @@ ID = "id"
 LEAST_PIECE = 5_000
 
 
+class OutOfRange(Exception):
+    """The partition does not have the offset that was asked for."""
+
+
 class Look(NamedTuple):
     """A topic as it is now: its id, and where its partitions begin and end."""
 
     id: str
     starts: dict[int, int]
     ends: dict[int, int]
+
+    def reaches(self, end: Offsets) -> bool:
+        """Say whether all that is before some offsets was there already."""
+        return all(int(end[str(part)]) <= self.ends.get(part, -1) for part in partitions(end))
 
     def offsets(self, at: dict[int, int]) -> Offsets:
         """Return places in this topic as offsets."""

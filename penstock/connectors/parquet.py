@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.connectors.formats import not_text
 from penstock.connectors.rejects import broken, without
 from penstock.contracts import Rejected
 from penstock.errors import SourceFailed
@@ -31,26 +33,28 @@ def row_groups(path: str, schema: Schema) -> tuple[int, ...]:
         return tuple(file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups))
 
 
-def read_groups(path: str, first: int, last: int, schema: Schema) -> Iterator[pa.RecordBatch | Rejected]:
-    """Yield the rows of some row groups; those with a null where none may be are set aside."""
+def read_groups(path: str, first: int, last: int, schema: Schema, size: int) -> Iterator[pa.RecordBatch | Rejected]:
+    """Yield the rows of some row groups; rows with bytes that are no text, or a null too many, are set aside."""
     with _opened(path) as file:
+        if os.path.getsize(path) != size:
+            message = f"{path} changed after it was found"
+            raise SourceFailed(message, hint="files must not change: write a new one, and move it in whole")
         row = sum(file.metadata.row_group(n).num_rows for n in range(first))
         batches = file.iter_batches(
             BATCH, row_groups=list(range(first, last)), columns=list(schema.names), use_threads=False
         )
         for batch in _guarded(batches, path):
             cast = _cast(batch, schema, path)
-            nulls = broken(cast, schema)
-            for n, why in nulls:
-                raw = json.dumps(cast.slice(n, 1).to_pylist()[0], default=str).encode()
-                yield Rejected(why, raw, f"{path}:{row + n}")
+            bad = dict(broken(cast, schema)) | _garbled(cast, path)
+            for n in sorted(bad):
+                yield Rejected(bad[n], _as_json(cast, n), f"{path}:{row + n}")
             row += cast.num_rows
-            yield without(cast, [n for n, _ in nulls]) if nulls else cast
+            yield without(cast, bad) if bad else cast
 
 
 def _opened(path: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, page_checksum_verification=True)
     except FileNotFoundError as error:
         message = f"{path} was found earlier and is gone"
         hint = "put it back: its rows are part of an epoch that is not yet finished"
@@ -61,12 +65,47 @@ def _opened(path: str) -> pq.ParquetFile:
         raise SourceFailed(message, hint=hint) from error
 
 
+def _garbled(batch: pa.RecordBatch, path: str) -> dict[int, str]:
+    """Return the rows with bytes that are no text, which Arrow does not look at when it reads them."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        found = {
+            n: f"column {name}: {why}"
+            for name in batch.schema.names
+            for n, value in enumerate(_bytes(batch.column(name)))
+            if value is not None and (why := not_text(value))
+        }
+        if found:
+            return found
+        raise _damaged(path, error) from error
+    return {}
+
+
+def _bytes(column: pa.Array) -> list[bytes | None]:
+    return column.view(pa.binary()).to_pylist() if pa.types.is_string(column.type) else []
+
+
+def _as_json(batch: pa.RecordBatch, row: int) -> bytes:
+    """Return a row as it would be written to be read by people; bytes that are no text are escaped."""
+    whole = batch.slice(row, 1)
+    values = {name: _bytes(whole.column(name)) or whole.column(name).to_pylist() for name in batch.schema.names}
+    return json.dumps({name: value for name, (value,) in values.items()}, default=_written).encode()
+
+
+def _written(value: object) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def _damaged(path: str, error: Exception) -> SourceFailed:
+    return SourceFailed(f"{path} is damaged: {error}", hint="write the file again")
+
+
 def _guarded(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.RecordBatch]:
     try:
         yield from batches
     except (pa.ArrowException, OSError) as error:
-        message = f"{path} is damaged: {error}"
-        raise SourceFailed(message, hint="write the file again") from error
+        raise _damaged(path, error) from error
 
 
 def _column_type(path: str, found: pa.Schema, field: pa.Field) -> pa.DataType:

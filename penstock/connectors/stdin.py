@@ -99,8 +99,8 @@ class StdinSource(Source):
         first, last, head, columns = split
         text = parser(self.format, self.schema, columns)
         spool = self._file("spool")
-        for at, block in read_lines(spool, first, last, head, os.path.getsize(spool)):
-            yield from text.parse(block, self.name, at)
+        for block in read_lines(spool, first, last, head, os.path.getsize(spool)):
+            yield from [block] if isinstance(block, Rejected) else text.parse(block[1], self.name, block[0])
 
     def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of a range of bytes."""

@@ -97,6 +97,10 @@ class TopicSink(Sink):
     def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
         """Do nothing: the rows are there."""
 
+    def connector_options(self) -> dict[str, str]:
+        """Return the options by which Spark's own Kafka connector writes the same topic."""
+        return {"topic": self.name, **self.cluster.connection.java_config()}
+
     @property
     def cluster(self) -> Cluster:
         """The cluster, found by the settings of this place unless a job told where it is."""

@@ -17,11 +17,14 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.connectors.cluster import Cluster, missing
-from penstock.connectors.fetch import OutOfRange, consumer, fetch
+from penstock.connectors.fetch import commit, fetch
 from penstock.connectors.kafka import resolve
+from penstock.connectors.looks import ends_of, look_at
 from penstock.connectors.notes import read_note, write_note
-from penstock.connectors.offsets import Look, Range, cut, partitions, ranges, shared_out
+from penstock.connectors.offsets import Look, OutOfRange, Range, cut, partitions, ranges, shared_out
 from penstock.connectors.payloads import Payloads, declared_rows
+from penstock.connectors.records.batches import Damaged
+from penstock.connectors.records.reader import Place
 from penstock.connectors.rejects import checked_on_error, enforce
 from penstock.contracts import Offsets, Rejected, Source
 from penstock.durations import Time, instant
@@ -136,7 +139,10 @@ class TopicSource(Source):
 
     def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[tuple[Range, ...]]:
         """Cut an epoch into pieces of the same size."""
-        look = self._look()
+        look = self._looked_just_now()
+        # Mostly `latest` looked milliseconds ago; what is lost in between, the task notices.
+        if look is None or not look.reaches(end):
+            look = self._look()
         if look is None:
             self._gone(start)
             look = Look("deleted", {}, {})
@@ -172,7 +178,7 @@ class TopicSource(Source):
         """Commit progress to the job's group; it is for tools to see, so a failure does not stop the job."""
         places = [TopicPartition(self.name, part, int(offsets[str(part)])) for part in partitions(offsets)]
         try:
-            consumer(self.cluster.connection, self._group).commit(offsets=places, asynchronous=False)
+            commit(self.cluster.connection, self._group, places)
         except KafkaException as error:
             cause = error.args[0]
             # That the topic was deleted is said where the next epoch looks for it.
@@ -217,26 +223,29 @@ class TopicSource(Source):
 
     def _look(self) -> Look | None:
         """Return the topic as it is now, or None if it is not there."""
-        described = self.cluster.describe(self.name)
-        if described is None:
-            self._looked = None
-            return None
-        starts = self.cluster.starts(self.name, described.partitions)
-        look = Look(described.id, starts, self.cluster.ends(self.name, described.partitions))
-        self._looked = (time.monotonic(), look)
+        look = look_at(self.cluster, self.name)
+        self._looked = (time.monotonic(), look) if look else None
         return look
 
     def _ends(self) -> dict[int, int]:
-        described = self.cluster.describe(self.name)
-        return self.cluster.ends(self.name, described.partitions) if described else {}
+        if seen := self._looked_just_now():
+            return ends_of(self.cluster, self.name, seen)
+        look = self._look()
+        return look.ends if look else {}
+
+    def _looked_just_now(self) -> Look | None:
+        """Return what was seen less than a second ago."""
+        if self._looked is None or time.monotonic() - self._looked[0] > LOOK_SECONDS:
+            return None
+        return self._looked[1]
 
     def _is_idle(self, start: Offsets) -> bool:
         """Say cheaply that nothing is new, having looked thoroughly less than a second ago."""
-        if self._looked is None or time.monotonic() - self._looked[0] > LOOK_SECONDS:
+        look = self._looked_just_now()
+        if look is None:
             return False
-        look = self._looked[1]
         with contextlib.suppress(PenstockError):
-            return look.offsets(self.cluster.ends(self.name, look.ends)) == start
+            return look.offsets(ends_of(self.cluster, self.name, look)) == start
         return False
 
     def _gone(self, start: Offsets) -> Offsets:
@@ -268,10 +277,24 @@ class TopicSource(Source):
                 rest = self._looked_again(part._replace(first=at, lost=""))
                 yield Rejected(rest.lost, b"", f"{self.name}/{part.partition}@{at}")
                 part, at = rest, rest.first
+            except Damaged as damaged:
+                at = max(at, damaged.first)
+                yield self._broken(part.partition, at, min(damaged.next, part.last), damaged.why)
+                at = max(at + 1, damaged.next)
 
     def _fetched(self, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        columns = dict.fromkeys(("offset", "value", "partition", *self.include))
-        return fetch(self.cluster.connection, self._group, self.name, partition, first, last, list(columns))
+        columns = list(dict.fromkeys(("offset", "value", "partition", *self.include)))
+        place = Place(self.name, partition, first, last)
+        return fetch(self.cluster.connection, self._group, place, columns)
+
+    def _broken(self, partition: int, first: int, next: int, why: str) -> Rejected:
+        """Stop at a damaged batch, or count it as one rejected row."""
+        where = f"{self.name}/{partition}@{first}"
+        reason = f"offsets {first} to {next - 1} are in a damaged batch: {why}"
+        if self.on_loss == "fail":
+            message = f"{where}: {reason}"
+            raise SourceFailed(message, hint=_MEND)
+        return Rejected(reason, b"", where)
 
     def _looked_again(self, part: Range) -> Range:
         """Return what is left of a range that the log no longer has whole."""
@@ -286,6 +309,10 @@ class TopicSource(Source):
 
 _GO_ON = (
     'to go on without it: read_topic(..., on_loss="continue"); to read all that is there: a new --checkpoint folder'
+)
+_MEND = (
+    "if it stays when the job is run again, it is damaged in the log: bring back the log's files, or "
+    'read_topic(..., on_loss="continue") to go on without the batch'
 )
 _ANEW = 'a topic that is made anew needs a new --checkpoint folder, or read_topic(..., on_loss="continue")'
 

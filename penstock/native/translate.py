@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from penstock.native.program import TICK, TIME, Program, Step, quote
-from penstock.plan.expressions import parse
+from penstock.aggregates import Aggregator, state_type
+from penstock.native.dialect import expression
+from penstock.native.folds import Fold, Folds
+from penstock.native.program import Program
+from penstock.native.steps import PANE, ROWS, TICK, TIME, Step, quote
+from penstock.plan.expressions import scalar
 from penstock.plan.lanes import Prefix
+from penstock.plan.merges import Partial
 from penstock.plan.node import Node
 from penstock.plan.nodes import Columns, Drop, EventTime, Filter, Rename, Select, WithColumns
 from penstock.plan.stateful import Grouped
 from penstock.schema import Field, Schema
 from penstock.windows import Window
+
+# Whole panes are added to every time, so that dividing rounds down before 1970 too; it is 73,000 years.
+_LONG_AGO_US = 2**61
+_CALLS = {
+    "rows": "count(*){where}",
+    "count": "count({0}){where}",
+    "count_if": "count(CASE WHEN {0} THEN 1 END){where}",
+    "sum": "CAST(sum({0}){where} AS {type})",
+    "sum_double": "sum(CAST({0} AS DOUBLE)){where}",
+    "sum_squares": "CAST(sum(CAST({0} AS BIGINT) * {0}){where} AS {type})",
+    "min": "min({0}){where}",
+    "max": "max({0}){where}",
+    "min_by": "arg_min_null({0}, {1}){where}",
+    "max_by": "arg_max_null({0}, {1}){where}",
+    **dict.fromkeys(("bool_and", "every"), "bool_and({0}){where}"),
+    **dict.fromkeys(("bool_or", "some", "any"), "bool_or({0}){where}"),
+}
 
 
 def program(prefix: Prefix, names: dict[Node, str], late_extra_us: int = 0) -> Program:
@@ -21,10 +43,26 @@ def program(prefix: Prefix, names: dict[Node, str], late_extra_us: int = 0) -> P
         output=output,
         final=final,
         time_column=times.column if times else None,
+        time_source=_time_source(prefix),
         late_node=names[prefix.late] if prefix.late else None,
         late_window=prefix.late.window if isinstance(prefix.late, Grouped) else None,
         late_extra_us=late_extra_us,
+        partial_node=names[prefix.partial] if prefix.partial else None,
+        folds=_folds(prefix, names),
     )
+
+
+def _time_source(prefix: Prefix) -> str | None:
+    """Return the source's own column that the event time is, if nothing was computed on the way."""
+    if prefix.times is None:
+        return None
+    name = prefix.times.column
+    for node in reversed(prefix.chain[: prefix.chain.index(prefix.times)]):
+        if isinstance(node, Rename):
+            name = dict(node.names).get(name, name)
+        elif isinstance(node, Select | WithColumns) and dict(node.columns).get(name, _quoted(name)) != _quoted(name):
+            return None
+    return name
 
 
 def _rows(prefix: Prefix) -> tuple[Schema, str]:
@@ -38,16 +76,60 @@ def _rows(prefix: Prefix) -> tuple[Schema, str]:
 def _partial(prefix: Prefix) -> tuple[Schema, str]:
     node, split = prefix.partial, prefix.split
     assert node is not None
-    assert node.window is not None
     assert split is not None
     keys = [Field(key, prefix.last.schema.types[key]) for key in node.keys]
     parts = [Field(split.name(i), partial.type) for i, partial in enumerate(split.partials)]
     columns = [quote(key.name) for key in keys]
-    columns += [f"{partial.sql} AS {part.name}" for part, partial in zip(parts, split.partials, strict=True)]
-    columns += [f"max({TIME}) AS {TIME}", f"FALSE AS {TICK}"]
-    groups = [*(quote(key.name) for key in keys), window_start(node.window)]
+    columns += [
+        f"{_call(partial, prefix.last.schema)} AS {part.name}"
+        for part, partial in zip(parts, split.partials, strict=True)
+    ]
+    groups = [quote(key.name) for key in keys]
+    timed = []
+    if prefix.times is not None:
+        timed = [Field(TIME, "timestamp"), Field(TICK, "boolean")]
+        columns += [f"max({TIME}) AS {TIME}", f"FALSE AS {TICK}"]
+    if node.window is not None and split.pane_us is not None:
+        groups.append(_pane(node.window, split.pane_us))
+    columns.append(f"count(*) AS {ROWS}")
     sql = f"SELECT {', '.join(columns)} FROM {{input}} WHERE {{on_time}} GROUP BY {', '.join(groups)}"
-    return Schema((*keys, *parts, Field(TIME, "timestamp"), Field(TICK, "boolean"))), sql
+    folded = [Field(split.fold_name(name), _fold_type(one)) for name, one in node.python.items()]
+    return Schema((*keys, *parts, *folded, *timed)), sql
+
+
+def _folds(prefix: Prefix, names: dict[Node, str]) -> Folds | None:
+    node, split = prefix.partial, prefix.split
+    if node is None or split is None or not split.folded or node.window is None or split.pane_us is None:
+        return None
+    schema = prefix.last.schema
+    fields = [schema.field(key) for key in node.keys] + [Field(PANE, "bigint"), Field(TIME, "timestamp")]
+    columns = [*map(quote, node.keys), f"{_pane(node.window, split.pane_us)} AS {PANE}", TIME]
+    folds = []
+    for result, one in node.python.items():
+        inputs = tuple(f"{split.fold_name(result)}_{number}" for number in range(len(one.inputs)))
+        columns += [f"{expression(sql, schema)} AS {name}" for sql, name in zip(one.inputs, inputs, strict=True)]
+        kinds = (scalar(sql, schema, node=result).type for sql in one.inputs)
+        fields += [Field(name, kind) for name, kind in zip(inputs, kinds, strict=True)]
+        folds.append(Fold(split.fold_name(result), _fold_type(one), one, inputs))
+    sql = f"SELECT {', '.join(columns)} FROM {{input}} WHERE {{on_time}}"
+    label = f"{node.kind} '{names[node]}'"
+    return Folds(label, sql, node.keys, Schema(tuple(fields)).nullable(), tuple(folds))
+
+
+def _fold_type(aggregator: Aggregator) -> str:
+    return f"struct<at:bigint,acc:{state_type(aggregator.state)}>"
+
+
+def _call(partial: Partial, schema: Schema) -> str:
+    arguments = [expression(sql, schema) for sql in partial.arguments]
+    where = f" FILTER (WHERE {expression(partial.condition, schema)})" if partial.condition else ""
+    return _CALLS[partial.call].format(*arguments, type=partial.type, where=where)
+
+
+def _pane(window: Window, pane_us: int) -> str:
+    """Return the number of a row's pane."""
+    shift = _LONG_AGO_US // pane_us * pane_us - window.offset_us
+    return f"(epoch_us({TIME}) + {shift}) // {pane_us}"
 
 
 def steps(prefix: Prefix, names: dict[Node, str]) -> tuple[Step, ...]:
@@ -60,21 +142,15 @@ def steps(prefix: Prefix, names: dict[Node, str]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def window_start(window: Window) -> str:
-    """Return the start of a tumbling window as whole microseconds, right for times before 1970 too."""
-    shifted = f"(epoch_us({TIME}) - {window.offset_us})"
-    return f"{shifted} - ((({shifted} % {window.size_us}) + {window.size_us}) % {window.size_us})"
-
-
 def _sql(node: Node, timed: bool) -> str:
     keep_time = f", {TIME}" if timed else ""
     if isinstance(node, Filter):
-        return f"SELECT * FROM {{input}} WHERE {_expression(node.condition)}"
+        return f"SELECT * FROM {{input}} WHERE {expression(node.condition, node.input.schema)}"
     if isinstance(node, Select):
-        return f"SELECT {_columns(node.columns)}{keep_time} FROM {{input}}"
+        return f"SELECT {_columns(node.columns, node.input.schema)}{keep_time} FROM {{input}}"
     if isinstance(node, WithColumns):
         new = dict(node.columns)
-        columns = _columns(tuple((n, new.get(n, _quoted(n))) for n in node.schema.names))
+        columns = _columns(tuple((n, new.get(n, _quoted(n))) for n in node.schema.names), node.input.schema)
         return f"SELECT {columns}{keep_time} FROM {{input}}"
     if isinstance(node, Rename):
         old = dict(node.names)
@@ -90,10 +166,5 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _columns(columns: Columns) -> str:
-    return ", ".join(f"{_expression(sql)} AS {quote(name)}" for name, sql in columns)
-
-
-def _expression(sql: str) -> str:
-    # Braces in a text literal must survive str.format.
-    return parse(sql, node="expression").sql("duckdb", identify=True).replace("{", "{{").replace("}", "}}")
+def _columns(columns: Columns, schema: Schema) -> str:
+    return ", ".join(f"{expression(sql, schema)} AS {quote(name)}" for name, sql in columns)

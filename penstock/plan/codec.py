@@ -27,12 +27,13 @@ _KINDS: dict[str, type[Node]] = {
 FromSpec = Callable[[dict[str, Any]], Any]
 
 
-def to_json(name: str, graph: Graph) -> str:
+def to_json(name: str, graph: Graph, pace: str) -> str:
     """Write a plan as JSON; node ids are positions in the graph's order."""
     ids = {node: number for number, node in enumerate(graph.nodes)}
     document = {
         "penstock": VERSION,
         "name": name,
+        "pace": pace,
         "nodes": [_encode_node(node, ids, graph.label(node)) for node in graph.nodes],
         "rejected_to": _encode(graph.rejected_to, ids, "rejected_to"),
     }
@@ -41,8 +42,8 @@ def to_json(name: str, graph: Graph) -> str:
 
 def from_json(
     text: str, source_from_spec: FromSpec, sink_from_spec: FromSpec
-) -> tuple[str, tuple[nodes.Write, ...], Sink | None]:
-    """Read a plan: its name, its outputs and where rejected rows go."""
+) -> tuple[str, tuple[nodes.Write, ...], Sink | None, str]:
+    """Read a plan: its name, its outputs, where rejected rows go, and its pace."""
     try:
         document = json.loads(text)
         version = document["penstock"]
@@ -54,7 +55,8 @@ def from_json(
             built.append(_decode_node(entry, built, source_from_spec, sink_from_spec))
         rejected = document["rejected_to"]
         outputs = tuple(node for node in built if isinstance(node, nodes.Write))
-        return document["name"], outputs, sink_from_spec(rejected["sink"]) if rejected else None
+        rejected_to = sink_from_spec(rejected["sink"]) if rejected else None
+        return document["name"], outputs, rejected_to, document.get("pace", "throughput")
     except (KeyError, TypeError, IndexError, json.JSONDecodeError) as error:
         message = f"this is not a plan: {error!r}"
         raise BadValue(message, node="from_json", hint="pass what Pipeline.to_json() wrote") from error

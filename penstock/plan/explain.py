@@ -7,6 +7,7 @@ from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.lanes import Lanes, split_lanes
 from penstock.plan.node import Node
 from penstock.plan.nodes import PythonNode, Read, Write
+from penstock.plan.pace import PROMISES, Pace, in_spark_alone
 
 _WHY = {
     "exactly_once": "each epoch is staged, then shown once",
@@ -15,14 +16,15 @@ _WHY = {
 }
 
 
-def explain(name: str, graph: Graph, lane: str = "auto") -> str:
+def explain(name: str, graph: Graph, lane: str = "auto", pace: Pace = "throughput") -> str:
     """Print a plan."""
-    lanes = split_lanes(graph, lane)
-    lines = [f"pipeline {name}", ""]
+    alone = pace == "realtime" or (pace == "fast" and in_spark_alone(graph))
+    lanes = split_lanes(graph, "spark" if alone else lane)
+    lines = [f"pipeline {name}", f"pace {pace}: {PROMISES[pace]}", ""]
     width = max(len(graph.label(node)) for node in graph.nodes)
     for node in graph.nodes:
         lines += _node(node, graph, lanes, width)
-    lines += ["", *_queries(graph), *_sinks(graph)]
+    lines += ["", *(_connected_queries(graph) if alone else _queries(graph)), *_sinks(graph)]
     return "\n".join(lines)
 
 
@@ -51,6 +53,13 @@ def _queries(graph: Graph) -> list[str]:
         ]
     kind = "updating results" if updating else "final results"
     return [f"one query, one scan of each source per epoch: {kind} ({', '.join(final or updating)})"]
+
+
+def _connected_queries(graph: Graph) -> list[str]:
+    names = ", ".join(graph.name(write) for write in graph.writes)
+    aside = "" if graph.rejected_to is None else "; one more for the rejected rows of each source"
+    how = "in Spark alone, by its own Kafka connector (penstock jars fetch kafka)"
+    return [f"one query for each sink ({names}), {how}{aside}"]
 
 
 def _sinks(graph: Graph) -> list[str]:

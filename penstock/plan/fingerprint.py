@@ -13,6 +13,7 @@ from typing import Any
 from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime
+from penstock.plan.partials import halves
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce
 
 
@@ -43,10 +44,16 @@ def _meaning(node: Node) -> list[Any]:
         return [node.kind]
     common = [node.kind, delays, [[key, types[key]] for key in node.keys], str(node.window), node.lateness_us]
     if isinstance(node, Aggregate):
-        return [*common, node.emit, [[name, _what(what)] for name, what in node.aggregates]]
+        return [*common, node.emit, [[name, _what(what)] for name, what in node.aggregates], _layout(node)]
     if isinstance(node, Reduce):
         return [*common, node.emit, node.input.schema.ddl]
     return common
+
+
+def _layout(node: Aggregate) -> Any:
+    """How Spark's state holds it: merged partials or whole aggregates, whichever lane made them."""
+    split = halves(node)
+    return None if isinstance(split, str) else [split.finals, split.folded]
 
 
 def _what(what: Any) -> Any:

@@ -1,8 +1,8 @@
 """The split: which nodes run in the scan itself, natively, and which in Spark.
 
-The native lane takes the longest chain from a source through nodes that mean the same there, and, where a tumbling
-window's aggregates can be halved, the partial half. A source whose rows go several ways ends the chain: what several
-branches share is computed once, in Spark.
+The native lane takes the longest chain from a source through nodes that mean the same there, and, where the aggregates
+that follow can be halved, the partial half. A node whose rows go several ways ends the chain: what several branches
+share is computed once, natively, and each branch is Spark's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, Read, Rename, Select, Side, WithColumns
 from penstock.plan.partials import Halves, halves
-from penstock.plan.portable import why_not
+from penstock.plan.portable import why_not, why_not_rows
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped
 
 
@@ -60,7 +60,19 @@ def split_lanes(graph: Graph, lane: str = "auto") -> Lanes:
     lanes = Lanes()
     for read in graph.reads:
         lanes.prefixes[read] = _prefix(graph, read, lanes.reasons) if lane == "auto" else Prefix(read)
+    for node in graph.nodes:
+        if lanes.lane(node) == "spark" and node.inputs:
+            lanes.reasons.setdefault(node, _outside(node, graph, lanes) if lane == "auto" else f"lane is {lane}")
     return lanes
+
+
+def _outside(node: Node, graph: Graph, lanes: Lanes) -> str:
+    """Say why a node was not reached from its source."""
+    if len(node.inputs) > 1:
+        return f"{node.kind} is Spark's"
+    (source,) = node.inputs
+    forked = isinstance(source, Read) or lanes.lane(source) == "native"
+    return f"the rows of {graph.name(source)} go several ways" if forked else f"it follows {graph.name(source)}"
 
 
 def _prefix(graph: Graph, read: Read, reasons: dict[Node, str]) -> Prefix:
@@ -78,18 +90,20 @@ def _prefix(graph: Graph, read: Read, reasons: dict[Node, str]) -> Prefix:
 
 def _ending(read: Read, chain: tuple[Node, ...], after: Node | None, reasons: dict[Node, str]) -> Prefix:
     """See whether the scan can also part late rows and halve the aggregation that follows."""
-    timed = any(isinstance(node, EventTime) for node in chain)
-    windowed = isinstance(after, Deduplicate) or (isinstance(after, Grouped) and after.window is not None)
-    if not timed or not windowed:
+    if not isinstance(after, Deduplicate | Grouped):
         return Prefix(read, chain)
-    split = halves(after) if isinstance(after, Aggregate) else "only aggregate() is split so far"
-    assert after is not None
+    late = after if after.sides and any(isinstance(node, EventTime) for node in chain) else None
+    split = _halved(after)
     if isinstance(split, str):
         reasons[after] = split
-        return Prefix(read, chain, late=after)
+        return Prefix(read, chain, late=late)
     assert isinstance(after, Aggregate)
     reasons.pop(after, None)
-    return Prefix(read, chain, late=after, partial=after, split=split)
+    return Prefix(read, chain, late=late, partial=after, split=split)
+
+
+def _halved(node: Node) -> Halves | str:
+    return halves(node) if isinstance(node, Aggregate) else f"{node.kind} needs whole rows"
 
 
 def _only_consumer(graph: Graph, node: Node) -> Node | None:
@@ -99,11 +113,13 @@ def _only_consumer(graph: Graph, node: Node) -> Node | None:
 
 def _stays(node: Node) -> str | None:
     """Return what keeps a node in Spark."""
-    if isinstance(node, Drop | Rename | EventTime):
-        return None
+    if not isinstance(node, Drop | Rename | EventTime | Filter | Select | WithColumns):
+        return f"{node.kind} is Spark's"
+    if reason := why_not_rows(node.input.schema) or why_not_rows(node.schema):
+        return reason
     if isinstance(node, Filter):
         return why_not(node.condition, node.input.schema)
     if isinstance(node, Select | WithColumns):
         reasons = (why_not(sql, node.input.schema) for _, sql in node.columns)
         return next((reason for reason in reasons if reason), None)
-    return f"{node.kind} is Spark's"
+    return None

@@ -1,112 +1,112 @@
 """Aggregates in two halves: a partial per task, and the merge of partials in Spark's state.
 
-`sum(price * size) / sum(size)` becomes two partial sums, and `sum(p0) / sum(p1)` over them.
+`sum(price * size) / sum(size)` becomes two partial sums, and `sum(p0) / sum(p1)` over them. In a window there is a
+partial for every pane: the longest span that lies wholly inside or outside each window.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from sqlglot import exp
 
-from penstock.plan.expressions import aggregate_calls, parse, scalar
-from penstock.plan.portable import KEY_TYPES, why_not
+from penstock.plan.expressions import is_aggregate, scalar
+from penstock.plan.merges import PREFIX, Call, Columns, Partial, Stays, merge, rule
+from penstock.plan.portable import why_not
 from penstock.plan.stateful import Aggregate
-from penstock.schema import Schema
+from penstock.plan.syntax import parse_verbatim
+from penstock.plan.types import Type, read
+from penstock.schema import Schema, quoted
+from penstock.windows import Window
 
-PREFIX = "__penstock_p"
-
-
-@dataclass(frozen=True)
-class Partial:
-    """One column of partial results: what a task computes, its type, and what merges two of them."""
-
-    sql: str
-    type: str
-    merge: str
+MOST_PANES = 1000
 
 
 @dataclass(frozen=True)
 class Halves:
-    """An aggregation in two halves; `finals` are the result columns over the partial columns."""
+    """An aggregation in two halves: `finals` are result columns over partial columns, `folded` those made by Python."""
 
     partials: tuple[Partial, ...]
     finals: tuple[tuple[str, str], ...]
+    folded: tuple[str, ...] = ()
+    pane_us: int | None = None
 
     def name(self, number: int) -> str:
         """The name of a partial column."""
         return f"{PREFIX}{number}"
 
+    def fold_name(self, result: str) -> str:
+        """The name of the column with an aggregator's partial accumulators."""
+        return f"{PREFIX}f{self.folded.index(result)}"
+
 
 def halves(node: Aggregate) -> Halves | str:
     """Split an aggregation, or say why it cannot be."""
-    if node.window is None or node.window.kind != "tumbling":
-        return "only tumbling windows are split so far"
-    odd = [key for key in node.keys if node.input.schema.types[key] not in KEY_TYPES]
-    if odd:
-        return f"the key {odd[0]} is a {node.input.schema.types[odd[0]]}"
-    found: dict[Partial, int] = {}
-    finals = []
-    for name, what in node.aggregates:
-        if not isinstance(what, str):
-            return f"{name} is Python"
-        final = _final(what, node.input.schema, found)
-        if isinstance(final, _Stays):
-            return final.why
-        finals.append((name, final))
-    return Halves(tuple(found), tuple(finals))
+    columns = Columns()
+    schema = node.input.schema
+    try:
+        pane_us = _pane(node.window) if node.window else None
+        for key in node.keys:
+            _portable(quoted(key), schema)
+        _check_python(node)
+        sql = ((name, what) for name, what in node.aggregates if isinstance(what, str))
+        finals = tuple((name, _final(what, schema, columns)) for name, what in sql)
+    except Stays as stays:
+        return str(stays)
+    return Halves(tuple(columns.partials), finals, tuple(node.python), pane_us)
 
 
-@dataclass(frozen=True)
-class _Stays:
-    why: str
+def _pane(window: Window) -> int:
+    """Return the length of a pane; the first begins at the window's offset."""
+    if window.kind == "session":
+        message = "sessions are joined row by row"
+        raise Stays(message)
+    pane = gcd(window.size_us, window.slide_us)
+    if window.size_us // pane > MOST_PANES:
+        message = f"{window} is made of {window.size_us // pane} panes, too short to gain by"
+        raise Stays(message)
+    return pane
 
 
-def _final(sql: str, schema: Schema, found: dict[Partial, int]) -> str | _Stays:
-    tree: exp.Expr = parse(sql, node="aggregate").copy()
-    for call in aggregate_calls(tree):
-        merged = _merged(call, schema, found)
-        if isinstance(merged, _Stays):
-            return merged
-        if call is tree:
-            tree = merged
-        else:
-            call.replace(merged)
-    return tree.sql("spark")
+def _check_python(node: Aggregate) -> None:
+    for name, aggregator in node.python.items():
+        if node.window is None:
+            message = f"{name} is Python: without a window its accumulator is Spark's state"
+            raise Stays(message)
+        for sql in aggregator.inputs:
+            _portable(sql, node.input.schema)
 
 
-def _merged(call: exp.Expr, schema: Schema, found: dict[Partial, int]) -> exp.Expr | _Stays:
-    """Return the merge that takes an aggregate call's place, noting the partials that it needs."""
-    argument = call.this
-    if isinstance(call.parent, exp.Filter) or isinstance(argument, exp.Distinct) or call.args.get("expressions"):
-        return _Stays(call.sql("spark"))
-    if isinstance(call, exp.Count) and isinstance(argument, exp.Star | exp.Literal):
-        return _use(Partial("count(*)", "bigint", "sum"), found)
-    if not isinstance(call, exp.Count | exp.Sum | exp.Min | exp.Max | exp.Avg):
-        return _Stays(f"{call.sql('spark')} is not split so far")
-    text = argument.sql("spark")
-    reason = why_not(text, schema)
+def _final(what: str, schema: Schema, columns: Columns) -> str:
+    """Return a result as Spark SQL over partial columns."""
+    tree = exp.Paren(this=parse_verbatim(what, node="aggregate"))
+    for call in [one for one in tree.find_all(exp.Anonymous) if is_aggregate(one.name)]:
+        outer = call.parent if isinstance(call.parent, exp.Filter) else call
+        merged = merge(_call(call, schema), columns)
+        outer.replace(parse_verbatim(f"({merged})", node="aggregate"))
+    return _text(tree.this)
+
+
+def _call(call: exp.Anonymous, schema: Schema) -> Call:
+    """Take a call apart, if all of it may run natively."""
+    name, above = call.name.lower(), call.parent
+    rule(name)
+    condition = _text(above.expression.this) if isinstance(above, exp.Filter) else None
+    if condition:
+        _portable(condition, schema)
+    given = [one for one in call.expressions if name != "count" or not isinstance(one, exp.Star | exp.Literal)]
+    arguments = tuple(map(_text, given))
+    return Call(name, arguments, tuple(_portable(one, schema) for one in arguments), condition)
+
+
+def _portable(sql: str, schema: Schema) -> Type:
+    """Return the type of an expression that may run natively."""
+    reason = why_not(sql, schema)
     if reason:
-        return _Stays(reason)
-    return _simple(call, argument.sql("duckdb"), scalar(text, schema, node="aggregate").type, found)
+        raise Stays(reason)
+    return read(scalar(sql, schema, node="aggregate").type)
 
 
-def _simple(call: exp.Expr, sql: str, kind: str, found: dict[Partial, int]) -> exp.Expr | _Stays:
-    if isinstance(call, exp.Count):
-        return _use(Partial(f"count({sql})", "bigint", "sum"), found)
-    if isinstance(call, exp.Min | exp.Max):
-        name = call.key
-        return _use(Partial(f"{name}({sql})", kind, name), found)
-    if kind not in ("bigint", "int", "double"):
-        return _Stays(f"sum or avg of a {kind}")
-    if isinstance(call, exp.Sum):
-        whole = "double" if kind == "double" else "bigint"
-        return _use(Partial(f"CAST(sum({sql}) AS {whole})", whole, "sum"), found)
-    total = _use(Partial(f"sum(CAST({sql} AS DOUBLE))", "double", "sum"), found)
-    count = _use(Partial(f"count({sql})", "bigint", "sum"), found)
-    return exp.paren(exp.Div(this=total, expression=exp.func("nullif", count, exp.Literal.number(0))))
-
-
-def _use(partial: Partial, found: dict[Partial, int]) -> exp.Expr:
-    number = found.setdefault(partial, len(found))
-    return exp.func(partial.merge, exp.column(f"{PREFIX}{number}"))
+def _text(tree: exp.Expr) -> str:
+    return tree.sql("spark", normalize_functions=False)

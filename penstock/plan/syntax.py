@@ -25,7 +25,16 @@ _LIST_STARTS = (TokenType.COMMA, TokenType.L_PAREN)
 _LIST_ENDS = (TokenType.COMMA, TokenType.R_PAREN)
 
 
-class Verbatim(Spark):
+class Doubling(Spark):
+    """Spark SQL in which a doubled quote inside a text is one quote; sqlglot takes it for two texts."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """A quote escapes itself."""
+
+        STRING_ESCAPES: ClassVar = ["\\", "'", '"']
+
+
+class Verbatim(Doubling):
     """Spark SQL in which each call keeps the name it was written with.
 
     sqlglot gives many functions one neutral form to translate them; Spark's types go by Spark's names.
@@ -43,7 +52,7 @@ class Verbatim(Spark):
         }
 
 
-class Translatable(Spark):
+class Translatable(Doubling):
     """Spark SQL in sqlglot's neutral form, except that `any(x)` is the aggregate that it is in Spark."""
 
     class Parser(SparkParser):

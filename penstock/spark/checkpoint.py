@@ -1,6 +1,6 @@
 """A checkpoint: the folder that holds a job's whole past.
 
-penstock.json     pipeline, lineage, fingerprints     lease      who uses it
+penstock.json     pipeline, lineage, fingerprints     lease*     who uses it
 queries/NAME/     Spark's offsets, commits and state  sources/   notes of each source
 staged/NAME/      late and rejected rows of epochs    epochs/    what each epoch did
 ticks.jsonl       times that the driver declared
@@ -18,10 +18,12 @@ from pathlib import Path
 from penstock.errors import CheckpointDamaged, CheckpointMismatch, DiskFull, SettingsError
 from penstock.plan.fingerprint import fingerprints, skeleton
 from penstock.plan.graph import Graph
+from penstock.plan.lanes import split_lanes
+from penstock.plan.nodes import EventTime
 from penstock.spark.lease import Lease
 from penstock.spark.staging import Staging
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,13 @@ class Identity:
     lineage: str
     skeleton: str
     nodes: dict[str, str]
+    times: dict[str, str]
 
 
 class Checkpoint:
     """Opened by one driver; refuses a pipeline that it does not belong to."""
 
-    def __init__(self, folder: str | Path, pipeline: str, graph: Graph) -> None:
+    def __init__(self, folder: str | Path, pipeline: str, graph: Graph, lane: str = "auto") -> None:
         self.folder = Path(folder).absolute()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +50,7 @@ class Checkpoint:
             raise _unusable(self.folder, error) from error
         self.lease.take(pipeline)
         try:
-            self.identity = self._identify(pipeline, graph)
+            self.identity = self._identify(pipeline, graph, lane)
         except BaseException:
             self.lease.release()
             raise
@@ -82,8 +85,10 @@ class Checkpoint:
         """Give the lease back."""
         self.lease.release()
 
-    def _identify(self, pipeline: str, graph: Graph) -> Identity:
-        mine = Identity(FORMAT, pipeline, uuid.uuid4().hex[:12], skeleton(graph), fingerprints(graph))
+    def _identify(self, pipeline: str, graph: Graph, lane: str) -> Identity:
+        lanes = split_lanes(graph, lane)
+        times = {graph.name(node): lanes.lane(node) for node in graph.nodes if isinstance(node, EventTime)}
+        mine = Identity(FORMAT, pipeline, uuid.uuid4().hex[:12], skeleton(graph), fingerprints(graph), times)
         path = self.folder / "penstock.json"
         if not path.exists():
             if (self.folder / "offsets").exists():
@@ -121,6 +126,7 @@ def _same(found: Identity, mine: Identity, folder: Path) -> None:
         )
         raise CheckpointMismatch(message, hint="choose another --checkpoint folder for this pipeline")
     if found.skeleton == mine.skeleton:
+        _same_lanes(found, mine, folder)
         return
     changed = [
         f"{name}: {found.nodes.get(name, '(not there)')} -> {mine.nodes.get(name, '(gone)')}"
@@ -134,6 +140,17 @@ def _same(found: Identity, mine: Identity, folder: Path) -> None:
     )
     hint = "its state would change meaning: run the old version, or give this one a new --checkpoint folder"
     raise CheckpointMismatch(message, hint=hint)
+
+
+def _same_lanes(found: Identity, mine: Identity, folder: Path) -> None:
+    """Refuse an event time that moved to the other lane: Spark's one has a source of its own in the checkpoint."""
+    for node, lane in mine.times.items():
+        if found.times.get(node, lane) != lane:
+            message = (
+                f"checkpoint {folder}: the event time was declared in the {found.times[node]} lane, now in {lane}'s"
+            )
+            hint = "undo the change before it or of the setting `lane`, or give this version a new --checkpoint folder"
+            raise CheckpointMismatch(message, node=f"event_time '{node}'", hint=hint)
 
 
 def _unusable(path: Path, error: OSError) -> SettingsError | DiskFull:

@@ -141,8 +141,8 @@ class _Compiler:
         for prefix in self.lanes.prefixes.values():
             if node in prefix.chain:
                 return self._frame(prefix.read)
-            if node is prefix.partial:
-                return lower_state.merged(self._frame(prefix.read), prefix.partial, prefix, self.context)
+            if node is prefix.partial and prefix.partial is not None and prefix.split is not None:
+                return lower_state.merged(self._frame(prefix.read), prefix.partial, prefix.split, self.context)
         if isinstance(node, Side):
             self._frame(node.input)
             return python_nodes.flat_output(self.context.frames[node.input], f"side_{node.output}")
@@ -173,7 +173,7 @@ class _Compiler:
 
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
         extra = self.context.extra_us(prefix.late) if prefix.late else 0
-        native = program(prefix, self.graph.names, extra) if prefix.chain else None
+        native = program(prefix, self.graph.names, extra) if prefix.chain or prefix.partial else None
         output = native.output if native else schema
         if carries:
             output = Schema((*output.fields, Field(WATERMARK, "bigint")))

@@ -34,14 +34,18 @@ def by_connector(source: Source, settings: Settings) -> bool:
 
 def connector_frame(spark: SparkSession, scan: Scan) -> DataFrame:
     """Return the rows of a topic that Spark's connector reads."""
-    for jar in jars("kafka"):
-        spark.sql(f"ADD JAR '{jar}'")
-    options: dict[str, str] = scan.source.connector_options()  # type: ignore[attr-defined]
-    if scan.epoch_rows is not None:
-        options["maxOffsetsPerTrigger"] = str(scan.epoch_rows)
-    frame = spark.readStream.format("kafka").options(**options).load()
+    limit = {} if scan.epoch_rows is None else {"maxOffsetsPerTrigger": str(scan.epoch_rows)}
+    frame = connector_records(spark, scan.source, **limit)
     records = frame.select(*(F.col(name) for name in RECORDS if name in frame.columns))
     return records.mapInArrow(_reader(replace(scan, source=_Fetched(scan.source))), scan.output.nullable().ddl)
+
+
+def connector_records(spark: SparkSession, source: Source, **more: str) -> DataFrame:
+    """Return the records of a topic as Spark's connector gives them."""
+    for jar in jars("kafka"):
+        spark.sql(f"ADD JAR '{jar}'")
+    options: dict[str, str] = source.connector_options()  # type: ignore[attr-defined]
+    return spark.readStream.format("kafka").options(**options, **more).load()
 
 
 def keep_reader(folder: Path, source: Source, settings: Settings) -> None:

@@ -1,8 +1,8 @@
 """The lease on a checkpoint: one driver at a time, for as long as its JVM lives.
 
-Python takes a `flock` before Spark starts. The JVM takes an `fcntl` lock on the same file once it is there: after a
-kill -9 of Python the JVM lives on for seconds and could still write, so its own lock keeps the next driver waiting.
-The two kinds of lock do not see each other, which is why both can be held at once.
+Python takes a `flock` before Spark starts. The JVM takes an `fcntl` lock once it is there: after a kill -9 of Python
+the JVM lives on for seconds and could still write, so its own lock keeps the next driver waiting. Each has a file of
+its own: on a disk that a cluster shares (NFS) the two kinds of lock see each other, and the JVM would meet Python's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from penstock.errors import CheckpointInUse
 
@@ -25,6 +25,7 @@ class Lease:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lease"
+        self._of_jvm = folder / "lease.jvm"
         self._file = open(self.path, "a+b")  # noqa: SIM115 - held open: closing it ends the lease
         self._channel: Any = None
 
@@ -39,7 +40,7 @@ class Lease:
 
     def share_with(self, jvm: Any) -> None:
         """Let the JVM hold it too."""
-        self._channel = jvm.java.io.RandomAccessFile(str(self.path), "rw").getChannel()
+        self._channel = jvm.java.io.RandomAccessFile(str(self._of_jvm), "rw").getChannel()
         if self._channel.tryLock() is None:
             self._refuse("another JVM is using it")
 
@@ -55,12 +56,8 @@ class Lease:
     def _wait_for_orphan(self) -> None:
         """Wait for the JVM of a killed driver, which ends soon after its Python."""
         until = time.monotonic() + ORPHAN_SECONDS
-        while True:
-            try:
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                fcntl.lockf(self._file, fcntl.LOCK_UN)
-                return
-            except OSError:
+        with self._of_jvm.open("a+b") as file:
+            while not _is_free(file):
                 if time.monotonic() > until:
                     self._refuse("the Spark of a killed driver is still running")
                 time.sleep(0.1)
@@ -76,6 +73,15 @@ class Lease:
         message = f"checkpoint {self.path.parent} is in use: {why}{holder}"
         hint = "wait for it or stop it; to run the pipeline twice, give each run its own --checkpoint"
         raise CheckpointInUse(message, hint=hint, transient=True)
+
+
+def _is_free(file: IO[bytes]) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(file, fcntl.LOCK_UN)
+    except OSError:
+        return False
+    return True
 
 
 def _holder(path: Path) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.plan.lanes import Prefix
+from penstock.plan.partials import Halves, halves
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce
 from penstock.spark.context import Context, column
 from penstock.spark.gates import late_aside
 from penstock.spark.hidden import EVENT_TIME
 from penstock.spark.lower import lower
-from penstock.spark.python_state import aggregated, reduced, running
+from penstock.spark.python_state import aggregated, collected, finished, folded, reduced, running
 from penstock.windows import Window
 
 _DELAY_KEY = "spark.watermarkDelayMs"
@@ -37,7 +37,10 @@ def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame
     frame = late_aside(frame, node, context)
     if node.window is None and node.python:
         return context.counted(running(frame, node, context), node)
-    return _results(aggregated(frame, node, _groups(node), context), node, context)
+    split = halves(node)
+    if isinstance(split, str):
+        return _results(aggregated(frame, node, _groups(node), context), node, context)
+    return merged(_partials_of_rows(frame, node, split, context), node, split, context)
 
 
 @lower.register
@@ -48,11 +51,16 @@ def _reduce(node: Reduce, context: Context, frame: DataFrame) -> DataFrame:
     return _results(reduced(frame, node, _groups(node), context), node, context)
 
 
-def merged(frame: DataFrame, node: Aggregate, prefix: Prefix, context: Context) -> DataFrame:
-    """Merge the partial results that the scan made."""
-    assert prefix.split is not None
-    results = [F.expr(sql).alias(name) for name, sql in prefix.split.finals]
-    return _results(frame.groupBy(*_groups(node)).agg(*results), node, context)
+def _partials_of_rows(frame: DataFrame, node: Aggregate, split: Halves, context: Context) -> DataFrame:
+    frame = folded(frame, node, context, split.fold_name)
+    return frame.withColumns({split.name(i): F.expr(partial.of_row) for i, partial in enumerate(split.partials)})
+
+
+def merged(frame: DataFrame, node: Aggregate, split: Halves, context: Context) -> DataFrame:
+    """Merge partial results: those that the scan made, or those of single rows."""
+    results = [F.expr(sql).alias(name) for name, sql in split.finals]
+    results += [collected(split.fold_name(name), name) for name in split.folded]
+    return _results(finished(frame.groupBy(*_groups(node)).agg(*results), node, context), node, context)
 
 
 def _groups(node: Grouped) -> list[Column]:

@@ -1,8 +1,8 @@
 """Aggregates written in Python, in Spark's state.
 
-In a window, each task folds its rows to partial accumulators, Spark collects the partials of a group in its state, and
-the window's end merges them. Without a window there is no end, so the accumulator itself is the state of a key, folded
-epoch by epoch.
+In a window, each task folds its rows to partial accumulators (in the scan itself where the plan allows it), Spark
+collects the partials of a group in its state, and the window's end merges them. Without a window there is no end, so
+the accumulator itself is the state of a key, folded epoch by epoch.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from penstock.aggregates import Aggregator, state_type, struct_type
 from penstock.errors import FunctionFailed
+from penstock.native.folds import called
 from penstock.plan.stateful import Aggregate, Grouped, Reduce
 from penstock.schema import arrow_type
 from penstock.spark.context import Context, column, row
@@ -69,14 +70,10 @@ class Fold:
     def call(self, step: Callable[..., Any], *given: Any) -> Any:
         """Call one step."""
         try:
-            return step(*given)
-        except Exception as error:
-            kind = getattr(self.aggregator, "fn", step)
-            name = getattr(kind, "__qualname__", repr(kind))
-            message = f"{name} raised {type(error).__name__}: {error}; it was given {given}"
-            failed = FunctionFailed(message, node=self.node, hint="mend the function and run again")
+            return called(self.aggregator, self.node, step, *given)
+        except FunctionFailed as failed:
             self.staging.put_error(current_epoch(), failed)
-            raise failed from error
+            raise
 
     def partial_udf(self) -> Any:
         """Fold the rows of each group within an Arrow batch; the group's last row carries the accumulator."""
@@ -121,17 +118,32 @@ class Fold:
 
 def aggregated(frame: DataFrame, node: Aggregate, groups: list[Column], context: Context) -> DataFrame:
     """Aggregate by SQL and by Python side by side."""
-    folds = {name: _fold(agg, node, context) for name, agg in node.python.items()}
-    for name, fold in folds.items():
-        inputs = F.struct(*(F.expr(sql).alias(f"v{i}") for i, sql in enumerate(fold.aggregator.inputs)))
-        frame = frame.withColumn(PREFIX + name, fold.partial_udf()(inputs, _group_text(node), _at()))
+    frame = folded(frame, node, context, PREFIX.__add__)
     results = [
-        F.expr(what).alias(name) if isinstance(what, str) else F.collect_list(column(PREFIX + name)).alias(name)
+        F.expr(what).alias(name) if isinstance(what, str) else collected(PREFIX + name, name)
         for name, what in node.aggregates
     ]
-    frame = frame.groupBy(*groups).agg(*results)
-    for name, fold in folds.items():
-        frame = frame.withColumn(name, fold.finish_udf()(column(name)))
+    return finished(frame.groupBy(*groups).agg(*results), node, context)
+
+
+def folded(frame: DataFrame, node: Aggregate, context: Context, called: Callable[[str], str]) -> DataFrame:
+    """Add the partial accumulators of each Python aggregator, under the name that it is called by."""
+    for name, aggregator in node.python.items():
+        fold = _fold(aggregator, node, context)
+        inputs = F.struct(*(F.expr(sql).alias(f"v{i}") for i, sql in enumerate(aggregator.inputs)))
+        frame = frame.withColumn(called(name), fold.partial_udf()(inputs, _group_text(node), _at()))
+    return frame
+
+
+def collected(partials: str, result: str) -> Column:
+    """Keep the partial accumulators of a group in Spark's state."""
+    return F.collect_list(column(partials)).alias(result)
+
+
+def finished(frame: DataFrame, node: Aggregate, context: Context) -> DataFrame:
+    """Merge and finish what was collected."""
+    for name, aggregator in node.python.items():
+        frame = frame.withColumn(name, _fold(aggregator, node, context).finish_udf()(column(name)))
     return frame
 
 

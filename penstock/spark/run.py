@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from penstock.contracts import REJECTED, Offsets
 from penstock.errors import PenstockError
 from penstock.plan.graph import Graph
 from penstock.plan.nodes import EventTime, Read
+from penstock.plan.pace import Pace
 from penstock.report import Counts, Progress, Report
 from penstock.settings import Settings
 from penstock.spark.checkpoint import Checkpoint
@@ -24,9 +26,10 @@ from penstock.spark.compile import Query, compile_pipeline
 from penstock.spark.connector_scan import by_connector, connector_offsets, keep_reader
 from penstock.spark.faults import translate
 from penstock.spark.notes import last_offsets, reached_offsets, watermark_us
+from penstock.spark.opening import FAST_ROWS, check_connectors, keep_pace
 from penstock.spark.prepare import prepared
 from penstock.spark.session import query_settings, session
-from penstock.spark.ship import ship_code
+from penstock.spark.ship import ship_archive, ship_code
 from penstock.spark.types import schema_of
 from penstock.spark.writer import EpochWriter, StopRequested
 
@@ -41,10 +44,20 @@ class Run:
     Invariant: the lease is held from before Spark starts until every query has ended.
     """
 
-    def __init__(self, name: str, graph: Graph, checkpoint: str | Path, settings: Settings, until: Until) -> None:
-        self.name, self.graph, self.settings, self.until = name, graph, settings, until
-        self._check()
-        self.checkpoint = Checkpoint(checkpoint, name, graph)
+    def __init__(
+        self,
+        name: str,
+        graph: Graph,
+        checkpoint: str | Path,
+        settings: Settings,
+        until: Until,
+        pace: Pace = "throughput",
+    ) -> None:
+        self.name, self.graph, self.settings, self.until, self.pace = name, graph, settings, until, pace
+        if pace == "fast" and settings.epoch_rows is None:
+            self.settings = replace(settings, epoch_rows=FAST_ROWS)
+        check_connectors(name, graph, settings)
+        self.checkpoint = Checkpoint(checkpoint, name, graph, settings.lane)
         self.ended = self._closed = False
         self.error: PenstockError | None = None
         self._figures: tuple[int, int, int | None] = (-2, 0, None)
@@ -123,21 +136,15 @@ class Run:
 
     # --- starting -------------------------------------------------------------------------------
 
-    def _check(self) -> None:
-        sources = [read.source for read in self.graph.reads]
-        sinks = [write.sink for write in self.graph.writes]
-        for connector in [*sources, *sinks, *([self.graph.rejected_to] if self.graph.rejected_to else [])]:
-            connector.under(self.settings.files)
-            connector.within(self.name, self.settings)
-            connector.check()
-
     def _open(self) -> None:
+        keep_pace(self.checkpoint, "epochs")
         for read in self.graph.reads:
             folder = self.checkpoint.source(self.graph.name(read))
             keep_reader(folder, read.source, self.settings)
             read.source.open(str(folder))
         ship_code(self.graph)
         spark = session(self.settings)
+        ship_archive(self.graph, spark)
         self.checkpoint.lease.share_with(spark._jvm)
         self._compiled = compile_pipeline(spark, self.graph, self.checkpoint, self.settings)
         for query in self._compiled:
@@ -168,7 +175,8 @@ class Run:
         writer = EpochWriter(query, self.checkpoint, observed)
         writer.on_done = partial(self._note_progress, query, writer)
         self.writers.append(writer)
-        for key, value in query_settings(self.settings, branches=query.branches).items():
+        chosen = query_settings(self.settings, branches=query.branches, fast=self.pace == "fast")
+        for key, value in chosen.items():
             spark.conf.set(key, value)
         frame = prepared(query, self.checkpoint.identity.lineage)
         stream = frame.writeStream.outputMode(query.mode).foreachBatch(writer)

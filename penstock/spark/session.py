@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import PortTaken, SparkFailed
 from penstock.settings import Settings
+from penstock.spark.jars import jars
 from penstock.spark.java import find_java
 from penstock.spark.warm import start_options
 
@@ -41,14 +46,21 @@ _PROVIDERS = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
+_POLLING = "spark.sql.streaming.pollingDelay"
+_STATE_FILES = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _lock = threading.Lock()
 _current: tuple[object, SparkSession] | None = None
 
 
-def session(settings: Settings) -> SparkSession:
-    """Return the session for these settings; another one for other settings ends the former."""
+def session(settings: Settings, slots: int = 0) -> SparkSession:
+    """Return the session for these settings; another one for other settings ends the former.
+
+    `slots` asks for at least so many tasks at once, where Spark runs here and the master was not chosen.
+    """
     global _current
+    if settings.spark_master is None and slots > settings.cores:
+        settings = replace(settings, spark_master=f"local[{slots},4]")
     wanted = (settings.spark_master, settings.cores, tuple(sorted(settings.spark.items())))
     with _lock:
         if _current is not None and _current[0] == wanted and _alive(_current[1]):
@@ -57,6 +69,16 @@ def session(settings: Settings) -> SparkSession:
             _current[1].stop()
         _current = (wanted, _start(settings))
         return _current[1]
+
+
+def with_jars(settings: Settings, name: str) -> Settings:
+    """Return the settings for a session that has a set of jars from its start.
+
+    Those that are added later are not seen by the threads that read what tasks send back.
+    """
+    own = settings.spark.get("spark.jars", "")
+    wanted = ",".join([*map(str, jars(name)), *([own] if own else [])])
+    return replace(settings, spark={**settings.spark, "spark.jars": wanted})
 
 
 def stop_session() -> None:
@@ -79,9 +101,10 @@ def end_jvm() -> None:
         SparkContext._gateway = SparkContext._jvm = None
 
 
-def query_settings(settings: Settings, *, branches: bool) -> dict[str, str]:
-    """Return what is set for one query when it starts."""
+def query_settings(settings: Settings, *, branches: bool, fast: bool = False) -> dict[str, str]:
+    """Return what is set for one query when it starts; at the fast pace Spark looks for rows more often."""
     chosen = {
+        _POLLING: "2" if fast else _DEFAULTS[_POLLING],
         "spark.sql.shuffle.partitions": str(settings.cores),
         "spark.sql.streaming.stateStore.providerClass": _PROVIDERS[settings.state],
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -95,10 +118,35 @@ def query_settings(settings: Settings, *, branches: bool) -> dict[str, str]:
     return {key: settings.spark.get(key, value) for key, value in chosen.items()}
 
 
+def fast_settings(settings: Settings) -> dict[str, str]:
+    """Return what is set for one query in short epochs without Python."""
+    return query_settings(settings, branches=False, fast=True) | {_STATE_FILES: "1"}
+
+
+def realtime_settings(settings: Settings) -> dict[str, str]:
+    """Return what is set for one query in real-time mode: it asks for RocksDB, and for its newer state files."""
+    return query_settings(replace(settings, state="rocksdb"), branches=False) | {_STATE_FILES: "2"}
+
+
+@contextlib.contextmanager
+def clock_ahead(spark: SparkSession) -> Iterator[Callable[[int], None]]:
+    """Give a function that sets ahead, by milliseconds, the clock by which real-time mode ends its batches."""
+    jvm: Any = spark._jvm
+    clock = getattr(getattr(jvm.org.apache.spark.sql.execution.datasources.v2, "LowLatencyClock$"), "MODULE$")
+    ahead = jvm.org.apache.spark.util.ManualClock(round(time.time() * 1000))
+    clock.setClock(ahead)
+    try:
+        yield ahead.advance
+    finally:
+        clock.setClock(jvm.org.apache.spark.util.SystemClock())
+
+
 def _start(settings: Settings) -> SparkSession:
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # On a cluster it may lie elsewhere than here.
+    os.environ["PYSPARK_PYTHON"] = settings.spark.get("spark.pyspark.python", sys.executable)
     conf = _conf(settings, start_options(java))
     log = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getpid()}.log"
     try:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
-from benchmarks import chart, peers, results, vwap
+from benchmarks import chart, peers, results, scale, vwap
 from benchmarks.answer import answer, is_equal
+from benchmarks.bars import bars
 from benchmarks.data import Trades
 from benchmarks.latency import percentile
 from benchmarks.peers.__main__ import main as peers_main
 from benchmarks.peers.protocol import Outcome
-from benchmarks.results import Result, bars, ratios
+from benchmarks.results import Result, ratios
 
 DOCUMENT = {"bench", "machine", "settings", "results", "ratios"}
 MACHINE = {"cpu", "cores", "memory_gb", "python", "java", "spark", "date"}
@@ -53,6 +55,44 @@ def test_vwap_gives_equal_results_in_every_system_and_one_document(tmp_path: Pat
     assert set(made["ratios"]) == {"penstock/spark", "penstock/duckdb"}
     assert made["settings"]["skipped"] == {}
     assert target.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_topic_gives_every_system_the_rows_of_the_files(tmp_path: Path) -> None:
+    target, cache = tmp_path / "vwap.json", tmp_path / "cache"
+    peers = ["spark", "flink", "duckdb"]
+    code = vwap.run(5_000, 50, "json", 2, peers, target, source="topic", runs=1, warmups=0, cache=cache)
+    made = json.loads(target.read_text())
+    skipped = set(made["settings"]["skipped"])
+    assert code == 0
+    assert skipped >= {"flink", "duckdb"}
+    assert [row["system"] for row in made["results"]] == ["penstock", *({"spark"} - skipped)]
+    assert all(row["equal"] and row["case"] == "vwap-topic-json" for row in made["results"])
+    assert not list(cache.rglob("broker-*")), "the log is gone"
+
+
+def test_scale_measures_a_size_warm_and_draws_it(tmp_path: Path) -> None:
+    target = tmp_path / "scale.json"
+    code = scale.run(target, [6_000], [], cache=tmp_path / "cache", keys_of_rows=20, epoch_rows=2_000)
+    [row] = json.loads(target.read_text())["results"]
+    assert code == 0
+    assert row["case"] == "rows-6000"
+    assert row["equal"]
+    assert row["epochs"] >= 3
+    assert 0 < row["us_per_row"] * row["rows"] / 1e6 <= row["seconds"] - row["start_s"] + 0.01
+    assert target.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cost_that_grows_faster_than_rows_is_not_linear() -> None:
+    sizes = [scale.Size("rows", rows, 10) for rows in (1_000, 10_000)]
+    grown = [
+        scale._row(size, seconds, [1e3 * seconds], 100, True) for size, seconds in zip(sizes, (1.0, 13.0), strict=True)
+    ]
+    even = [
+        scale._row(size, seconds, [1e3 * (seconds - 1)], 100, True)
+        for size, seconds in zip(sizes, (2.0, 13.0), strict=True)
+    ]
+    assert [bar.reached for bar in scale.bars(results.document("scale", {}, grown))] == [False, True]
+    assert scale.bars(results.document("scale", {}, even))[0].reached, "what a query takes to start is not in it"
 
 
 def test_system_that_fails_is_not_equal_and_says_why(
@@ -142,14 +182,50 @@ def test_ratios_leave_out_systems_that_failed() -> None:
     assert ratios([result("penstock", 0, equal=False), result("spark", 200)]) == {}
 
 
+def run_of(speeds: dict[str, float], **settings: object) -> dict[str, Any]:
+    """The document of a VWAP run with so many rows a second of each system."""
+    common = {"source": "files", "format": "csv", "epochs": 12, "events": 6_000_000}
+    return results.document("vwap", common | settings, [result(name, speed) for name, speed in speeds.items()])
+
+
 def test_bars_are_per_peer_and_batch_systems_have_none() -> None:
-    found = {
-        "penstock/spark": 0.96,
-        "penstock/spark-defaults": 1.1,
-        "penstock/flink": 1.1,
-        "penstock/duckdb": 0.1,
-    }
-    assert [bar.reached for bar in bars(found)] == [True, False, True]
+    speeds = {"penstock": 96, "spark": 100, "spark-defaults": 90, "bytewax": 80, "duckdb": 1000}
+    found = bars(run_of(speeds, events=1_000))
+    assert [bar.reached for bar in found] == [True, False, True, True]
+    assert "duckdb" not in " ".join(bar.text for bar in found)
+
+
+@pytest.mark.parametrize(
+    ("peer", "settings", "least"),
+    [
+        ("spark", {"epochs": 1}, 3.0),
+        ("spark", {"format": "json", "epochs": 12}, 2.0),
+        ("spark", {"format": "parquet"}, 1.3),
+        ("spark", {"source": "topic", "format": "json"}, 2.5),
+        ("flink", {"format": "csv"}, 4.0),
+        ("spark", {"epochs": 1, "events": 5_000}, 0.95),
+    ],
+)
+def test_bar_is_that_of_the_size_format_and_epochs_of_the_run(
+    peer: str, settings: dict[str, object], least: float
+) -> None:
+    reached, missed = (
+        bars(run_of({"penstock": 100 * ratio, peer: 100}, **settings))[0] for ratio in (least, least - 0.02)
+    )
+    assert reached.reached
+    assert not missed.reached
+
+
+def test_memory_is_compared_with_that_of_plain_spark() -> None:
+    made = run_of({"penstock": 900, "spark": 100})
+    made["results"][0]["peak_mb"] = 101.0
+    assert [bar.reached for bar in bars(made) if "memory" in bar.text] == [False]
+
+
+def test_events_per_second_are_not_judged_where_plain_spark_is_slow_too() -> None:
+    rates = [{"penstock": 2.2e6, "spark": 1e6}, {"penstock": 2.1e6, "spark": 2.1e6}, {"penstock": 1e6, "spark": 9e5}]
+    found = [bars(run_of(speeds, format="parquet"))[-1].reached for speeds in rates]
+    assert found == [True, False, None]
 
 
 def test_document_is_json_with_the_figures_of_each_bench(tmp_path: Path) -> None:

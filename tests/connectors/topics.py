@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 SECONDS = 30
@@ -49,9 +49,14 @@ class Topic:
         """Remove records as retention would."""
         _all(self.admin.delete_records([TopicPartition(self.name, partition, before)]))
 
-    def end(self, partition: int = 0) -> int:
-        asked = self.admin.list_offsets({TopicPartition(self.name, partition): OffsetSpec.latest()})
+    def end(self, partition: int = 0, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> int:
+        place = TopicPartition(self.name, partition)
+        asked = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation)
         return next(iter(asked.values())).result(SECONDS).offset
+
+    def settle(self, partition: int = 0) -> None:
+        """Wait for the ends of transactions: Kafka writes them a moment after it said that it did."""
+        until(lambda: self.end(partition, IsolationLevel.READ_COMMITTED) == self.end(partition))
 
     def produce(self, values: Iterable[Any], partition: int = 0, transaction: str = "", **more: Any) -> None:
         config: dict[str, Any] = {"bootstrap.servers": self.bootstrap}
@@ -64,6 +69,7 @@ class Topic:
         assert producer.flush(SECONDS) == 0
         if transaction:
             producer.abort_transaction(SECONDS) if transaction == "aborted" else producer.commit_transaction(SECONDS)
+            self.settle(partition)
 
     def consume(self) -> list[Any]:
         """Return all records, partition by partition."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pyarrow as pa
 import pytest
 
-from penstock.native import program
-from penstock.native.program import TICK, TIME, Program, Step
+import penstock as ps
+from penstock.native import program, translate
+from penstock.native.program import Program
+from penstock.native.steps import TICK, TIME, Step
+from penstock.plan.lanes import split_lanes
 from penstock.schema import Schema
 
 SCHEMA = pa.schema([("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
@@ -39,3 +44,54 @@ def test_late_and_rejected_rows_of_every_chunk_are_kept(monkeypatch: pytest.Monk
     assert aside["rejected", "event_time"].num_rows == 6
     assert run.counts["aggregate"]["late"] == aside["late", "aggregate"].num_rows
     assert run.counts["event_time"]["rejected"] == 6
+
+
+def shapes() -> dict[str, ps.Stream]:
+    """Chains with a filter before the event time, after it, on both sides, and a time that is computed."""
+    rows = ps.from_items([], "v bigint, ts timestamp").named("rows")
+    low, high = "v % 3 <> 0", "v < 25"
+    return {
+        "before": rows.filter(low).event_time("ts", "1s"),
+        "after": rows.event_time("ts", "1s").filter(high),
+        "both": rows.filter(low).event_time("ts", "1s").filter(high).named("second"),
+        "none": rows.rename(at="ts").event_time("at", "1s"),
+        "computed": rows.with_columns(t="ts + INTERVAL 0 SECONDS").event_time("t", "1s").filter(high),
+    }
+
+
+@pytest.mark.parametrize("shape", shapes())
+@pytest.mark.parametrize("watermark_us", [0, 17])
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("lane", ["rows", "partials"])
+def test_every_row_is_counted_once_and_the_newest_time_of_all_is_shown(
+    shape: str, watermark_us: int, nulls: bool, lane: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "CHUNK_ROWS", 7)
+    window = shapes()[shape].key_by("v").window(ps.tumbling("1ms"))
+    made = window.aggregate(n="count(*)") if lane == "partials" else window.aggregate(n="collect_list(v)")
+    graph = ps.Pipeline("p", made.to(ps.collect())).graph
+    (prefix,) = split_lanes(graph).prefixes.values()
+    assert (prefix.partial is not None) == (lane == "partials")
+    run = program.Run(translate.program(prefix, graph.names), watermark_us or None)
+    rows = [{"v": v, "ts": None if nulls and v % 5 == 0 else moment(v)} for v in (*range(16, 30), *range(16))]
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    out = [row for piece in run.batches(iter([batch])) for row in piece.to_pylist()]
+
+    kept = rows
+    for node in prefix.chain:
+        before = kept
+        if node.kind == "filter":
+            kept = [r for r in kept if (r["v"] % 3 != 0 if "%" in node.detail else r["v"] < 25)]
+            assert run.counts.get(graph.name(node), {}).get("filtered", 0) == len(before) - len(kept)
+        elif node.kind == "event_time":
+            kept = [r for r in kept if r["ts"] is not None]
+            assert run.counts.get(graph.name(node), {}).get("rejected", 0) == len(before) - len(kept)
+            newest = max(r["ts"] for r in kept)
+    late = [r for r in kept if r["ts"] < moment(watermark_us)]
+    assert run.counts.get("aggregate", {}).get("late", 0) == len(late)
+    assert sorted(row["v"] for row in out if not row[TICK]) == sorted(r["v"] for r in kept if r not in late)
+    assert max(row[TIME] for row in out) == newest
+
+
+def moment(us: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)

@@ -42,7 +42,7 @@ def test_a_jvm_that_outlives_its_driver_keeps_the_next_one_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ORPHAN_SECONDS", 0.2)
-    command = [sys.executable, "-c", HOLDER, str(tmp_path / "lease")]
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "lease.jvm")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as orphan:
         assert orphan.stdout is not None
         assert orphan.stdout.readline() == b"held\n"
@@ -59,12 +59,12 @@ def test_the_jvm_holds_the_lease_while_a_job_runs(tmp_path: Path, settings: Sett
     rows = ps.datagen("a bigint", rate=10)
     run = Pipeline("p", rows.to(ps.collect())).start(checkpoint=tmp_path, settings=settings)
     try:
-        with (tmp_path / "lease").open("ab") as file, pytest.raises(OSError):
+        with (tmp_path / "lease.jvm").open("ab") as file, pytest.raises(OSError):
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         run.stop()
         run.wait()
-    with (tmp_path / "lease").open("ab") as file:
+    with (tmp_path / "lease.jvm").open("ab") as file:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

@@ -1,0 +1,152 @@
+"""One chunk of rows on its way through a program, and where each of its rows went.
+
+What the input and the result already tell is not asked of DuckDB again: most chunks are read once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.native import engine
+from penstock.native.folds import Folds
+from penstock.native.steps import INPUT, ROWS, TICK, TIME, Step, compose, quote
+
+if TYPE_CHECKING:
+    from penstock.native.program import Program
+
+Kind = Literal["late", "rejected"]
+Aside = tuple[Kind, str, pa.Table]
+
+
+@dataclass
+class Chunk:
+    """Rows in; `run` returns rows out, and leaves here what was dropped and what goes aside."""
+
+    program: Program
+    rows: pa.Table
+    late_before_us: int | None
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    aside: list[Aside] = field(default_factory=list)
+
+    def run(self) -> pa.Table:
+        """Run the program over the chunk."""
+        program = self.program
+        engine.connection().register(INPUT, self.rows)
+        try:
+            out = self._query(self._over_chain(program.final))
+            newest = self._account(out, _used(out))
+            if program.folds is not None:
+                out = pa.concat_tables([out, self._folded(program.folds)], promote_options="default")
+        except engine.database().Error as error:
+            end = program.partial_node or program.late_node or "scan"
+            raise engine.failed(program.chain, end, self.rows, error) from error
+        finally:
+            engine.connection().unregister(INPUT)
+        out = out.select(program.output.names).cast(program.output.arrow)
+        return out if newest is None else _with_tick(out, newest)
+
+    def _over_chain(self, sql: str) -> str:
+        on_time = f"epoch_us({TIME}) >= {self.late_before_us}" if self._may_be_late else "TRUE"
+        return sql.format(input=f"({compose(self.program.chain)})", on_time=on_time)
+
+    def _folded(self, folds: Folds) -> pa.Table:
+        return folds.partials(self._query(self._over_chain(folds.sql)))
+
+    def _account(self, out: pa.Table, used: int) -> Any:
+        """Count what each step dropped; return the newest of all event times, if there are any."""
+        dropped = self.rows.num_rows - used
+        suspects = [step for step in self.program.chain if step.kind == "filter"]
+        if dropped and (len(suspects) != 1 or self._may_lack_time or self._may_be_late):
+            return self._tally(used)
+        if dropped:
+            self._count(suspects[0].node, filtered=dropped)
+        if self.program.time_column is None:
+            return None
+        times = self.rows.column(self.program.time_source) if dropped and self._drops_timed(suspects[0]) else out[TIME]
+        return pc.max(times).as_py()
+
+    def _drops_timed(self, step: Step) -> bool:
+        """Whether a step stands after the event time, so that the newest row may have been dropped by it."""
+        kinds = [one.kind for one in self.program.chain[: self.program.chain.index(step)]]
+        return "event_time" in kinds
+
+    @cached_property
+    def _may_be_late(self) -> bool:
+        if self.late_before_us is None:
+            return False
+        if self.program.time_source is None:
+            return True
+        oldest = pc.min(self.rows.column(self.program.time_source)).cast(pa.int64()).as_py()
+        return oldest is not None and bool(oldest < self.late_before_us)
+
+    @cached_property
+    def _may_lack_time(self) -> bool:
+        source = self.program.time_source
+        if self.program.time_column is None:
+            return False
+        return source is None or bool(self.rows.column(source).null_count)
+
+    def _tally(self, used: int) -> Any:
+        """Ask step by step how many rows are left; what the last one left is known."""
+        chain, newest = self.program.chain, None
+        rows, end = self.rows.num_rows, used + (self._part_late() if self._may_be_late else 0)
+        droppers = [number for number, step in enumerate(chain) if step.kind in ("filter", "event_time")]
+        for number in droppers:
+            step, so_far = chain[number], compose(chain[: number + 1])
+            if step.kind == "event_time":
+                newest, kept = self._one(f"SELECT max({TIME}), count(*) FROM ({so_far})")
+                self._reject(number, rows - kept)
+            else:
+                (kept,) = (end,) if number == droppers[-1] else self._one(f"SELECT count(*) FROM ({so_far})")
+                self._count(step.node, filtered=rows - kept)
+            rows = kept
+        return newest
+
+    def _reject(self, number: int, count: int) -> None:
+        if not count:
+            return
+        before, column = compose(self.program.chain[:number]), quote(self.program.time_column or "")
+        node = self.program.chain[number].node
+        self.aside.append(("rejected", node, self._query(f"SELECT * FROM ({before}) WHERE {column} IS NULL")))
+        self._count(node, rejected=count)
+
+    def _part_late(self) -> int:
+        node, all_rows = self.program.late_node, compose(self.program.chain)
+        assert node is not None
+        late = f"epoch_us({TIME}) < {self.late_before_us}"
+        table = self._query(f"SELECT * EXCLUDE ({TIME}) FROM ({all_rows}) WHERE {late}")
+        if table.num_rows:
+            self.aside.append(("late", node, table))
+            self._count(node, late=table.num_rows)
+        return int(table.num_rows)
+
+    def _count(self, node: str, **counted: int) -> None:
+        mine = self.counts.setdefault(node, {})
+        for name, count in counted.items():
+            mine[name] = mine.get(name, 0) + count
+
+    def _query(self, sql: str) -> pa.Table:
+        return engine.connection().sql(sql).to_arrow_table()
+
+    def _one(self, sql: str) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = engine.connection().sql(sql).fetchall()[0]
+        return found
+
+
+def _used(out: pa.Table) -> int:
+    """Return how many rows went into a result."""
+    return (pc.sum(out.column(ROWS)).as_py() or 0) if ROWS in out.column_names else out.num_rows
+
+
+def _with_tick(out: pa.Table, newest: Any) -> pa.Table:
+    """Add a row that carries the newest event time if no other row does: the watermark follows all rows."""
+    last = pc.max(out.column(TIME)).as_py() if out.num_rows else None
+    if last == newest:
+        return out
+    tick = dict.fromkeys(out.column_names) | {TIME: newest, TICK: True}
+    return pa.concat_tables([out, pa.Table.from_pylist([tick], schema=out.schema)])

@@ -1,0 +1,34 @@
+"""The steps of a program: one piece of SQL per node, nested into one query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+INPUT = "penstock_input"
+TIME = "__penstock_time"
+TICK = "__penstock_tick"
+ROWS = "__penstock_rows"
+PANE = "__penstock_pane"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node of the chain: `sql` reads `{input}`; `expression` is what an error shows."""
+
+    node: str
+    kind: str
+    sql: str
+    expression: str
+
+
+def compose(chain: tuple[Step, ...]) -> str:
+    """Nest steps into one query over the input table."""
+    sql = f"SELECT * FROM {INPUT}"
+    for step in chain:
+        sql = step.sql.format(input=f"({sql})")
+    return sql
+
+
+def quote(name: str) -> str:
+    """Quote a name for DuckDB."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,96 @@
+"""What a translation is made of: parts in DuckDB's SQL with Spark's types, and the refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import NoReturn
+
+from sqlglot import exp
+
+from penstock.plan.types import BOOLEAN, Type
+
+_DUCKDB = {
+    "string": "VARCHAR",
+    "bigint": "BIGINT",
+    "int": "INTEGER",
+    "smallint": "SMALLINT",
+    "tinyint": "TINYINT",
+    "double": "DOUBLE",
+    "float": "FLOAT",
+    "boolean": "BOOLEAN",
+    "timestamp": "TIMESTAMPTZ",
+    "date": "DATE",
+}
+
+
+class Stays(Exception):
+    """A part of an expression that may mean something else in DuckDB; its text is the reason."""
+
+
+def stay(reason: str) -> NoReturn:
+    """Keep an expression in Spark, and say why."""
+    raise Stays(reason)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of an expression: DuckDB's SQL for it, Spark's type of it, and whether a row can make it fail."""
+
+    sql: str
+    type: Type
+    tree: exp.Expr
+    fails: bool = False
+
+    @property
+    def number(self) -> Decimal | None:
+        """The value of a number that is written out."""
+        tree = self.tree.unnest()
+        if isinstance(tree, exp.Neg):
+            below = tree.this.unnest()
+            return -Decimal(below.name) if _is_number(below) else None
+        return Decimal(tree.name) if _is_number(tree) else None
+
+    @property
+    def text(self) -> str | None:
+        """The value of a text that is written out."""
+        tree = self.tree.unnest()
+        return str(tree.name) if isinstance(tree, exp.Literal) and tree.is_string else None
+
+
+def _is_number(tree: exp.Expr) -> bool:
+    return isinstance(tree, exp.Literal) and not tree.is_string
+
+
+def duckdb_type(kind: Type) -> str:
+    """Return DuckDB's name of a type that expressions can make."""
+    if kind.name == "decimal":
+        return f"DECIMAL({kind.size[0]},{kind.size[1]})"
+    if kind.name not in _DUCKDB:
+        stay(f"the type {kind}")
+    return _DUCKDB[kind.name]
+
+
+def is_carried(kind: Type) -> bool:
+    """Whether columns of a type come out of DuckDB as they went in."""
+    if kind.parts:
+        names = {name.casefold() for name in kind.fields}
+        return len(names) == len(kind.fields) and all(map(is_carried, kind.parts))
+    return kind.name in _DUCKDB or kind.name in ("decimal", "binary", "timestamp_ntz")
+
+
+def text_literal(value: str) -> str:
+    """Write a text for DuckDB, which knows no escapes; a NUL would end the statement."""
+    pieces = ["'" + piece.replace("'", "''") + "'" for piece in value.split("\0")]
+    return pieces[0] if len(pieces) == 1 else f"({' || chr(0) || '.join(pieces)})"
+
+
+def typed(sql: str, kind: Type) -> str:
+    """Give a piece of SQL the type that Spark's result has; no work where DuckDB's is the same."""
+    return sql if kind == BOOLEAN else f"CAST({sql} AS {duckdb_type(kind)})"
+
+
+def kinds_of(parts: Iterator[Part] | list[Part]) -> str:
+    """List the types of parts, for a reason."""
+    return ", ".join(str(part.type) for part in parts)

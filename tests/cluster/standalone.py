@@ -1,0 +1,116 @@
+"""A Spark standalone cluster on this machine, from PySpark's wheel: a master and workers, each a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pyspark
+
+from penstock.spark.java import find_java
+
+WAIT_SECONDS = 400
+HOST = "127.0.0.1"
+_MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
+_REGISTERED = re.compile(r"Successfully registered with master (\S+)")
+# Six JVMs share the machine with the test.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A master at `url`; `python` is what its executors run, and its workers' processes are `pids`."""
+
+    url: str
+    python: Path
+    pids: list[int]
+
+    def executors(self) -> list[psutil.Process]:
+        """Return the executors that run now."""
+        children = [child for pid in self.pids for child in psutil.Process(pid).children()]
+        return [child for child in children if _is_executor(child)]
+
+
+@contextmanager
+def standalone(folder: Path, workers: int = 2) -> Iterator[Cluster]:
+    """Run a master and workers of one core and 1 GB each, as long as the block lasts."""
+    with ExitStack() as ends:
+        url = _started(ends, folder / "master", _MASTER, "master.Master", "--port", "0")
+        pids: list[int] = []
+        for number in range(workers):
+            work = folder / f"worker-{number}"
+            options = ["--port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(work), url]
+            _started(ends, work, _REGISTERED, "worker.Worker", *options, pids=pids)
+        yield Cluster(url, _python_without_us(folder), pids)
+
+
+def _python_without_us(folder: Path) -> Path:
+    """Write an interpreter that finds installed packages but, reading no .pth files, not this checkout."""
+    path = folder / "python"
+    packages = sysconfig.get_path("purelib")
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def _started(
+    ends: ExitStack, folder: Path, says: re.Pattern[str], kind: str, *options: str, pids: list[int] | None = None
+) -> str:
+    """Start a process of the cluster and return what it says once it is ready."""
+    folder.mkdir(parents=True)
+    log = folder / "log"
+    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    command = [str(program), f"org.apache.spark.deploy.{kind}", "--host", HOST, "--webui-port", "0", *options]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=folder, env=_environment(), stdout=output, stderr=output)
+    ends.callback(_end, process)
+    if pids is not None:
+        pids.append(process.pid)
+    wait_for(lambda: says.search(log.read_text()) or process.poll() is not None, f"{kind} did not start")
+    found = says.search(log.read_text())
+    assert found, log.read_text()[-2000:]
+    return found[1]
+
+
+def wait_for(condition: Callable[[], object], otherwise: str) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "SPARK"))}
+    small = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK}
+    return kept | small | {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": HOST}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it started."""
+    try:
+        root = psutil.Process(process.pid)
+        family = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        family = []
+    process.terminate()
+    _, alive = psutil.wait_procs(family, timeout=10)
+    for left in alive:
+        left.kill()
+    process.wait()
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return any("CoarseGrainedExecutorBackend" in part for part in process.cmdline())
+    except psutil.Error:
+        return False
