@@ -23,8 +23,9 @@ setup: $(READY) ## Create the virtual environment and find Java, or install it
 demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by row
 	$(BIN)/penstock demo
 
+# Two at a time: much of a test is waiting for a JVM. A file's tests stay together, for they share servers.
 test: $(READY) ## Run the tests
-	$(BIN)/python -m pytest -q --durations=10
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=15
 
 lint: $(READY) ## Check style, format and types
 	$(BIN)/ruff check .

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.cli.options import PaceOption, Sets, Target
+from penstock.cli.options import LaneOption, PaceOption, Sets, Target
 from penstock.entries import load_entry
+from penstock.settings import Settings
 
 Format = Literal["text", "dot", "mermaid", "json"]
 
@@ -17,12 +18,13 @@ def explain(
     sets: Sets = None,
     format: Annotated[Format, typer.Option(help="How the plan is written.")] = "text",
     pace: PaceOption = None,
+    lane: LaneOption = None,
 ) -> None:
     """Show what a pipeline does, as text, as a drawing or as JSON; nothing is run."""
     pipeline = load_entry(target, sets or [])
     pipeline = pipeline.paced(pace) if pace else pipeline
     write = {
-        "text": pipeline.explain,
+        "text": lambda: pipeline.explain(Settings.load(lane=lane)),
         "dot": pipeline.to_dot,
         "mermaid": pipeline.to_mermaid,
         "json": pipeline.to_json,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.plan.pace import Pace
+from penstock.settings import Lane
 
 Target = Annotated[
     str,
@@ -23,4 +24,8 @@ PaceOption = Annotated[
         help="Instead of the pipeline's own. throughput: epochs as large as pays. fast: the shortest epochs. "
         "realtime: each row at once, from topic to topic, at least once.",
     ),
+]
+LaneOption = Annotated[
+    Lane | None,
+    typer.Option("--lane", help="auto: the native lane takes what it can. spark: all is left to Spark."),
 ]

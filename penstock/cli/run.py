@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.cli.options import PaceOption, Sets, Target
+from penstock.cli.options import LaneOption, PaceOption, Sets, Target
 from penstock.cli.summary import summary
 from penstock.cli.view import watch
 from penstock.entries import load_entry
@@ -32,9 +32,10 @@ def run(
         ),
     ] = "stopped",
     pace: PaceOption = None,
+    lane: LaneOption = None,
 ) -> None:
     """Run a pipeline here. Ctrl-C finishes the epoch and stops; the next run goes on from there."""
-    settings = Settings.load(profile)
+    settings = Settings.load(profile, lane=lane)
     pipeline = load_entry(target, sets or [])
     pipeline = pipeline.paced(pace) if pace else pipeline
     started = pipeline.start(until=until, checkpoint=checkpoint, settings=settings)

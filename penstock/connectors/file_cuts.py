@@ -8,6 +8,8 @@ from typing import NamedTuple
 from penstock.connectors.file_log import LoggedFile
 
 LEAST = 1 << 20
+# Rows of text are estimated, so an epoch rather takes a little more or less than the last few lines of a file alone.
+MORE, LESS = 0.25, 0.1
 LEAST_PIECE = 256 << 10
 
 Part = tuple[LoggedFile, int, int]
@@ -28,7 +30,8 @@ def reach(part: Part, rows: float) -> tuple[int, float]:
     """Return how many units to read for about so many rows, at least one block, and the rows in them."""
     file, first, last = part
     if not file.rows:
-        count = int(min(last - first, max(LEAST, rows * file.line)))
+        wanted, there = max(LEAST, rows * file.line), last - first
+        count = there if there <= wanted * (1 + MORE) else int(wanted)
         return count, count / file.line
     units, found = 0, 0
     for group in file.rows[first:last]:

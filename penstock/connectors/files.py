@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.connectors import listing, parquet
 from penstock.connectors.csv_format import BOM, header
-from penstock.connectors.file_cuts import Part, Range, pieces, reach
+from penstock.connectors.file_cuts import LESS, Part, Range, pieces, reach
 from penstock.connectors.file_log import FileLog, LoggedFile
 from penstock.connectors.file_sink import FileSink as FileSink
 from penstock.connectors.formats import FORMATS, declared, guess_format, parser
@@ -94,11 +94,12 @@ class FileSource(Source):
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
         """Return how far one may read; new files on the way are put in the log."""
         at, rows = int(start.get("0", 0)), math.inf if max_rows is None else max(1.0, max_rows)
+        enough = rows * LESS if max_rows else 0.0
         log, fresh = self._refreshed(at), list[LoggedFile]()
         for part in itertools.chain(log.between(at, log.end), self._discovered(log, fresh)):
             units, count = reach(part, rows)
             at, rows = at + units, rows - count
-            if rows <= 0:
+            if rows <= enough:
                 break
         log.append(fresh)
         return {"0": at}

@@ -20,9 +20,9 @@ from penstock.connectors.rejects import broken, without
 from penstock.connectors.text_format import TextDecoder
 from penstock.contracts import Rejected
 from penstock.errors import BadSchema, BadValue, choices
-from penstock.schema import Schema
+from penstock.schema import Field, Schema
 
-TEXT = Schema("value string")
+TEXT = Schema((Field("value", "string"),))  # of fields, for workers should not load the SQL parser
 FORMATS = ("csv", "json", "parquet", "text")
 ENDINGS = {
     ".csv": "csv",

@@ -20,6 +20,7 @@ from penstock.plan.fingerprint import fingerprints, skeleton
 from penstock.plan.graph import Graph
 from penstock.plan.lanes import split_lanes
 from penstock.plan.nodes import EventTime
+from penstock.spark.clock import declare
 from penstock.spark.lease import Lease
 from penstock.spark.staging import Staging
 
@@ -76,10 +77,7 @@ class Checkpoint:
 
     def tick(self, time: datetime) -> None:
         """Declare durably that no row before this time will come."""
-        with self.ticks.open("a") as file:
-            file.write(json.dumps(round(time.timestamp() * 1_000_000)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        declare(self.ticks, time)
 
     def close(self) -> None:
         """Give the lease back."""

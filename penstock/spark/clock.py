@@ -8,7 +8,8 @@ declares the event time, they come from a source of their own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,6 +40,23 @@ class Clock(Source):
         """Yield the declared times."""
         times = read_ticks(self.path)[int(start or 0) : int(end)]
         yield pa.RecordBatch.from_arrays([pa.array(times, pa.timestamp("us", "UTC"))], names=["at"])
+
+
+def declare(path: str | Path, time: datetime) -> None:
+    """Declare durably that no row before this time will come."""
+    with Path(path).open("a") as file:
+        file.write(json.dumps(_micros(time)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def is_over(ticks: Sequence[int]) -> bool:
+    """Say whether the end of time was declared."""
+    return bool(ticks) and ticks[-1] >= _micros(END_OF_TIME)
+
+
+def _micros(time: datetime) -> int:
+    return round(time.timestamp() * 1_000_000)
 
 
 def read_ticks(path: str | Path) -> list[int]:

@@ -43,9 +43,9 @@ class Query:
 
 
 def compile_pipeline(
-    spark: SparkSession, graph: Graph, checkpoint: Checkpoint, settings: Settings
+    spark: SparkSession, graph: Graph, checkpoint: Checkpoint, settings: Settings, *, closes: bool = False
 ) -> tuple[Query, ...]:
-    """Compile a whole pipeline."""
+    """Compile a whole pipeline; with `closes` it ends with its source."""
     groups = {"final": [], "updates": []}  # type: dict[str, list[Write]]
     for write in graph.writes:
         if aside(write) is None:
@@ -54,7 +54,7 @@ def compile_pipeline(
     seen: set[Node] = set()
     for name, writes in groups.items():
         if writes:
-            compiler = _Compiler(spark, graph, checkpoint, settings, name, tuple(writes))
+            compiler = _Compiler(spark, graph, checkpoint, settings, name, tuple(writes), closes)
             queries.append(compiler.query(seen))
             seen |= set(compiler.nodes)
     return tuple(queries)
@@ -71,9 +71,10 @@ class _Compiler:
         settings: Settings,
         name: str,
         outputs: tuple[Write, ...],
+        closes: bool,
     ) -> None:
         self.spark, self.graph, self.checkpoint, self.settings = spark, graph, checkpoint, settings
-        self.name, self.outputs = name, outputs
+        self.name, self.outputs, self.closes = name, outputs, closes
         reached = {node for write in outputs for node in upstream(write)}
         self.nodes = [node for node in graph.nodes if node in reached]
         self.lanes = split_lanes(graph, settings.lane)
@@ -190,6 +191,7 @@ class _Compiler:
             carries_watermark=carries,
             program=native,
             ticks=str(self.checkpoint.ticks) if prefix.times else None,
+            closes=self.closes,
         )
         if by_connector(source, self.settings):
             return connector_frame(self.spark, scan)

@@ -141,15 +141,21 @@ def _write_wrapper(java: Java, cache: Path) -> Path:
     home = cache / f"java-{java.version}"
     program = home / "bin" / "java"
     script = _SCRIPT.format(module=_VECTOR, program=shlex.quote(str(java.program)))
+    write_program(program, script)
+    return home
+
+
+def write_program(program: Path, script: str) -> Path:
+    """Keep a script that can be run, and return where it is."""
     if program.is_file() and program.read_text() == script:
-        return home
+        return program
     program.parent.mkdir(parents=True, exist_ok=True)
     # Another driver may start this moment: it must see the old script or the new one, never half of one.
-    fresh = program.with_name(f"java.{os.getpid()}")
+    fresh = program.with_name(f"{program.name}.{os.getpid()}")
     fresh.write_text(script)
     fresh.chmod(0o755)
     fresh.replace(program)
-    return home
+    return program
 
 
 _SCRIPT = """\

@@ -9,15 +9,18 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.contracts import Epoch, Sink
 from penstock.errors import PenstockError, SinkFailed
-from penstock.spark.compile import Query
 from penstock.spark.scan import current_epoch, current_partition
 from penstock.spark.staging import Staging
+
+if TYPE_CHECKING:
+    from penstock.spark.compile import Query
 
 _TOKENS = "output int, rows bigint, token binary"
 _TOKENS_ARROW = pa.schema([("output", pa.int32()), ("rows", pa.int64()), ("token", pa.binary())])

@@ -21,7 +21,7 @@ from penstock.plan.pace import Pace
 from penstock.report import Counts, Progress, Report
 from penstock.settings import Settings
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.clock import END_OF_TIME
+from penstock.spark.clock import END_OF_TIME, is_over, read_ticks
 from penstock.spark.compile import Query, compile_pipeline
 from penstock.spark.connector_scan import by_connector, connector_offsets, keep_reader
 from penstock.spark.faults import translate
@@ -146,7 +146,9 @@ class Run:
         spark = session(self.settings)
         ship_archive(self.graph, spark)
         self.checkpoint.lease.share_with(spark._jvm)
-        self._compiled = compile_pipeline(spark, self.graph, self.checkpoint, self.settings)
+        # Of several sources one may lag behind the other's end, so that the driver has to say when all have ended.
+        closes = self.until == "ended" and len(self.graph.reads) == 1
+        self._compiled = compile_pipeline(spark, self.graph, self.checkpoint, self.settings, closes=closes)
         for query in self._compiled:
             self._open_sinks(query)
         if self.graph.rejected_to is not None:
@@ -224,7 +226,8 @@ class Run:
         return True
 
     def _close_windows(self) -> None:
-        if not self._closed and any(isinstance(node, EventTime) for node in self.graph.nodes):
+        timed = any(isinstance(node, EventTime) for node in self.graph.nodes)
+        if not self._closed and timed and not is_over(read_ticks(self.checkpoint.ticks)):
             self.checkpoint.tick(END_OF_TIME)
         self._closed = True
 

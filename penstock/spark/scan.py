@@ -24,7 +24,7 @@ from penstock.contracts import OnError, Rejected, Source
 from penstock.errors import PenstockError, RowRejected, SourceFailed
 from penstock.native.program import Program
 from penstock.schema import Schema
-from penstock.spark.clock import read_ticks
+from penstock.spark.clock import END_OF_TIME, declare, is_over, read_ticks
 from penstock.spark.hidden import EVENT_TIME, TICK, WATERMARK
 from penstock.spark.notes import newest_epoch, note_offsets, note_planned, watermark_us
 from penstock.spark.pacer import Pacer
@@ -35,7 +35,7 @@ TICKS = "@ticks"
 
 @dataclass(frozen=True)
 class Scan:
-    """All that a task needs to read one source."""
+    """All that a task needs to read one source; `closes` if its end is the end of time."""
 
     name: str
     source: Source
@@ -49,6 +49,7 @@ class Scan:
     carries_watermark: bool = False
     program: Program | None = None
     ticks: str | None = None
+    closes: bool = False
 
     @property
     def format(self) -> str:
@@ -106,10 +107,25 @@ class ScanReader(DataSourceStreamReader):
         end = dict(source.latest(begin, self.pacer.rows()))
         if end != begin:
             self.pacer.offered(full=dict(source.latest(end, 1)) != end)
+        ticks = {TICKS: self._ticks(end, self.scan.ticks)} if self.scan.ticks else {}
         if end != self.noted:
             note_offsets(Path(self.scan.notes), end)
             self.noted = end
-        return end | {TICKS: len(read_ticks(self.scan.ticks))} if self.scan.ticks else end
+        return end | ticks
+
+    def _ticks(self, end: dict[str, Any], path: str) -> int:
+        """Return how many declared times to offer; the end of time only with or after the last rows.
+
+        It comes in the same epoch as these, for lateness goes by the epoch before; an epoch of its own would be slower.
+        """
+        ticks = read_ticks(path)
+        if not is_over(ticks) and not self.scan.closes:
+            return len(ticks)
+        if not self.scan.source.ended(end):
+            return len(ticks) - is_over(ticks)
+        if not is_over(ticks):
+            declare(path, END_OF_TIME)
+        return len(read_ticks(path))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         """Cut the epoch into tasks."""

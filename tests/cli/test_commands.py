@@ -167,4 +167,4 @@ def test_bench_passes_its_options_on(penstock: Penstock, monkeypatch: pytest.Mon
     said = penstock("bench", "vwap", "--events", "10", "--format", "csv", "--peers", "spark, duckdb", "--json", "r")
     assert said.code == 0, said.err
     expected = {"events": 10, "symbols": 10_000, "format": "csv", "epochs": 12, "peers": ["spark", "duckdb"]}
-    assert asked == {**expected, "json": Path("r")}
+    assert asked == {**expected, "json": Path("r"), "source": "files"}
