@@ -188,7 +188,7 @@ def _conf(settings: Settings, java_options: str) -> SparkConf:
 
 
 def _collector(settings: Settings, own: str) -> str:
-    """On one or two cores the simple collector is as fast and takes a third less memory; a JVM takes only one choice."""
+    """On one or two cores the simple collector is as fast and takes less memory; a JVM takes one choice only."""
     return "-XX:+UseSerialGC" if settings.cores <= 2 and not re.search(r"-XX:\+Use\w*GC", own) else ""
 
 
