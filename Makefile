@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-log bench-peers crash crash-log clean
+.PHONY: help setup demo test lint format bench bench-scale bench-log bench-peers crash crash-log clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ format: $(READY) ## Put the code into its format and sort its imports
 bench: $(READY) ## Measure throughput and latency against PySpark and DuckDB
 	$(BIN)/penstock bench vwap --peers spark,spark-defaults,duckdb
 	$(BIN)/penstock bench latency
+
+bench-scale: $(READY) ## Measure cost and memory against rows (to 50M) and keys (to 1M)
+	$(BIN)/penstock bench scale
 
 bench-log: $(READY) ## Measure the log beside Apache Kafka, which is fetched the first time
 	$(BIN)/penstock bench log

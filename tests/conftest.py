@@ -26,9 +26,9 @@ def settings() -> Settings:
     return replace(quick_settings(), parallelism=2)
 
 
-@pytest.fixture(scope="session")
-def spark(settings: Settings) -> Iterator[SparkSession]:
-    """The session itself, for tests that compare with Spark."""
+@pytest.fixture
+def spark(settings: Settings) -> SparkSession:
+    """The session itself, for tests that compare with Spark; made anew if a test with other settings has ended it."""
     from penstock.spark.session import session
 
     return session(settings)

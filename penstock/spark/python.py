@@ -7,8 +7,10 @@ imports it: 0.9 s instead of 0.3 s, for each of the processes that a query needs
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import sys
+from pathlib import Path
 
 from penstock.settings import Settings
 from penstock.spark.java import cache_folder, write_program
@@ -40,3 +42,13 @@ def worker_python(settings: Settings) -> str:
         )
     except OSError:
         return sys.executable
+
+
+def find_us(settings: Settings) -> None:
+    """Let processes that Spark starts beside the driver find Penstock, though they run the executors' Python.
+
+    What is sent to executors reaches all of these processes but the one that plans a stream's epochs.
+    """
+    if not settings.master.startswith("local"):
+        folders = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(folders))
