@@ -19,7 +19,7 @@ _WHY = {
 def explain(name: str, graph: Graph, lane: str = "auto", pace: Pace = "throughput") -> str:
     """Print a plan."""
     alone = pace == "realtime" or (pace == "fast" and in_spark_alone(graph))
-    lanes = split_lanes(graph, "spark" if alone else lane)
+    lanes = split_lanes(graph, "spark", why=f"pace is {pace}") if alone else split_lanes(graph, lane)
     lines = [f"pipeline {name}", f"pace {pace}: {PROMISES[pace]}", ""]
     width = max(len(graph.label(node)) for node in graph.nodes)
     for node in graph.nodes:

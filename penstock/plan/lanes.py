@@ -55,14 +55,14 @@ class Lanes:
         return "spark"
 
 
-def split_lanes(graph: Graph, lane: str = "auto") -> Lanes:
-    """Decide the lane of every node."""
+def split_lanes(graph: Graph, lane: str = "auto", why: str | None = None) -> Lanes:
+    """Decide the lane of every node; `why` is the reason for `lane="spark"` if it is not the setting."""
     lanes = Lanes()
     for read in graph.reads:
         lanes.prefixes[read] = _prefix(graph, read, lanes.reasons) if lane == "auto" else Prefix(read)
     for node in graph.nodes:
         if lanes.lane(node) == "spark" and node.inputs:
-            lanes.reasons.setdefault(node, _outside(node, graph, lanes) if lane == "auto" else f"lane is {lane}")
+            lanes.reasons.setdefault(node, _outside(node, graph, lanes) if lane == "auto" else why or f"lane is {lane}")
     return lanes
 
 

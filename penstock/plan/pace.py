@@ -118,7 +118,7 @@ def _to_topics(node: Node, graph: Graph) -> tuple[str, str] | None:
 
 def _updates_only(node: Node, graph: Graph) -> tuple[str, str] | None:
     if isinstance(node, Aggregate) and not node.updating:
-        return "a final window waits for the watermark", 'use emit="updates"'
+        return "a final window waits for the watermark", 'use window(..., emit="updates") and topic(..., key=...)'
     if getattr(node, "late_to", None) is not None:
         return "late rows are counted and not kept", "leave late_to out"
     before = [one for one in upstream(node) if one is not node and one.stateful]
