@@ -15,6 +15,8 @@ from pyspark.sql.functions import expr
 from penstock.errors import PipelineError
 from penstock.plan.expressions import aggregate, scalar
 from penstock.schema import Schema, quoted
+from penstock.settings import Settings
+from penstock.spark.session import session
 
 INPUT = Schema(
     "tiny tinyint, small smallint, i int, big bigint, f float, d double, "
@@ -155,8 +157,8 @@ def _listed(text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def empty(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([], INPUT.ddl)
+def empty(settings: Settings) -> DataFrame:
+    return session(settings).createDataFrame([], INPUT.ddl)
 
 
 def _text(kind: spark_types.DataType) -> str:
