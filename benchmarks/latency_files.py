@@ -11,8 +11,7 @@ from benchmarks.answer import answer, is_equal
 from benchmarks.data import CACHE, Trades
 from benchmarks.latency import percentile
 from benchmarks.peers.protocol import Config
-from benchmarks.process import Measured, measure
-from penstock.settings import cores
+from benchmarks.process import Measured, configured, measure
 
 ROWS = 1_000
 SYMBOLS = 1_000
@@ -53,19 +52,7 @@ def run(
 def _result(trades: Trades, system: str, case: str) -> results.Result:
     print(f"{case}: {system} ...", end=" ", flush=True)
     work = trades.folder / "work" / f"{system}-{case}"
-    config = Config(
-        system=system,
-        case=case,
-        format=trades.format,
-        input=str(trades.input),
-        closing=str(trades.closing),
-        work=str(work),
-        epoch_rows=ROWS,
-        cores=cores(),
-        started=0.0,
-        warmups=0,
-        runs=1,
-    )
+    config = configured(trades, system, case, work, warmups=0, runs=1)
     try:
         return _judge(trades, config, measure(config))
     finally:

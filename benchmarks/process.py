@@ -9,12 +9,15 @@ import tempfile
 import threading
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import IO
+from pathlib import Path
+from typing import IO, Any
 
 import psutil
 
+from benchmarks.data import Trades
 from benchmarks.peers import ROOT, command
 from benchmarks.peers.protocol import Config, Outcome
+from penstock.settings import cores
 
 SAMPLE_SECONDS = 0.05
 # Listing all processes costs milliseconds, reading the memory of known ones microseconds.
@@ -29,6 +32,22 @@ class Measured:
     outcome: Outcome | None
     peak_mb: float
     error: str = ""
+
+
+def configured(trades: Trades, system: str, case: str, work: Path, **more: Any) -> Config:
+    """Return what a system is told of its input and its place; `more` has at least `warmups` and `runs`."""
+    return Config(
+        system=system,
+        case=case,
+        format=trades.format,
+        input=str(trades.input),
+        closing=str(trades.closing),
+        work=str(work),
+        epoch_rows=trades.epoch_rows,
+        cores=cores(),
+        started=0.0,
+        **more,
+    )
 
 
 def measure(config: Config) -> Measured:

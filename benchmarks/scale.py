@@ -11,10 +11,8 @@ from typing import Any
 from benchmarks import chart, results
 from benchmarks.answer import answer, is_equal
 from benchmarks.data import CACHE, Trades
-from benchmarks.peers.protocol import Config
-from benchmarks.process import measure
+from benchmarks.process import configured, measure
 from benchmarks.results import Bar
-from penstock.settings import cores
 
 ROWS = (1_000_000, 10_000_000, 50_000_000)
 KEYS = (1_000, 100_000, 1_000_000)
@@ -90,20 +88,7 @@ def _trades(size: Size, format: str, epoch_rows: int, cache: Path) -> Trades:
 def _result(size: Size, trades: Trades, warm: Trades) -> results.Result:
     print(f"{size.rows:,} rows, {size.keys:,} keys ...", end=" ", flush=True)
     work = trades.folder / "work" / "scale"
-    config = Config(
-        system=results.OURS,
-        case="windowed",
-        format=trades.format,
-        input=str(trades.input),
-        closing=str(trades.closing),
-        work=str(work),
-        epoch_rows=trades.epoch_rows,
-        cores=cores(),
-        started=0.0,
-        warmups=1,
-        runs=1,
-        warm_input=str(warm.input),
-    )
+    config = configured(trades, results.OURS, "windowed", work, warmups=1, runs=1, warm_input=str(warm.input))
     try:
         measured = measure(config)
         outcome = measured.outcome

@@ -12,9 +12,8 @@ from benchmarks.answer import answer, is_equal
 from benchmarks.bars import bars
 from benchmarks.data import CACHE, Trades
 from benchmarks.peers import INSTALLABLE, installed
-from benchmarks.peers.protocol import Config, Outcome
-from benchmarks.process import Measured, measure
-from penstock.settings import cores
+from benchmarks.peers.protocol import Outcome
+from benchmarks.process import Measured, configured, measure
 from penstock.spark.jars import jar_sets
 
 NOTE = """
@@ -88,20 +87,7 @@ def _reason_of_topic(name: str) -> str | None:
 def _result(trades: Trades, system: str, warmups: int, runs: int, log: str) -> results.Result:
     print(f"{system} ...", end=" ", flush=True)
     work = trades.folder / "work" / system
-    config = Config(
-        system=system,
-        case="windowed",
-        format=trades.format,
-        input=str(trades.input),
-        closing=str(trades.closing),
-        work=str(work),
-        epoch_rows=trades.epoch_rows,
-        cores=cores(),
-        started=0.0,
-        warmups=warmups,
-        runs=runs,
-        log=log,
-    )
+    config = configured(trades, system, "windowed", work, warmups=warmups, runs=runs, log=log)
     case = f"vwap-{'topic-' if log else ''}{trades.format}"
     try:
         return _judge(trades, system, case, measure(config))

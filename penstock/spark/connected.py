@@ -22,13 +22,14 @@ from penstock.errors import BadValue, PenstockError, RowRejected
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.plan.pace import Pace
-from penstock.report import Counts, Progress, Report
+from penstock.report import Progress, Report
 from penstock.settings import Settings
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.connected_queries import BAD_ROW, ConnectedQuery, connected_queries, task_slots
 from penstock.spark.faults import translate
 from penstock.spark.meter import Meter
 from penstock.spark.opening import FAST_ROWS, check_connectors, keep_pace
+from penstock.spark.records import reported
 from penstock.spark.session import clock_ahead, fast_settings, realtime_settings, session, with_jars
 
 POLL_SECONDS = 0.2
@@ -103,14 +104,8 @@ class ConnectedRun:
 
     def report(self) -> Report:
         """Return what was done over all batches of the checkpoint, as Spark told it."""
-        report = Report(watermark=self.meters[0].progress.watermark)
-        for meter in self.meters:
-            totals = meter.records.newest()
-            report.epochs = max(report.epochs, totals.epochs)
-            for sink, rows in totals.rows.items():
-                report.rows[sink] = report.rows.get(sink, 0) + rows
-            report.counts |= {name: Counts(**counted) for name, counted in totals.counts.items()}
-        return report
+        newest = [meter.records.newest() for meter in self.meters]
+        return reported(newest, watermark=self.meters[0].progress.watermark)
 
     # --- starting -------------------------------------------------------------------------------
 

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
+
+from penstock.report import Counts, Report
 
 
 @dataclass
@@ -59,6 +63,16 @@ class Records:
 
     def _read(self, number: int) -> Totals:
         return Totals(**json.loads((self.folder / f"{number}.json").read_text()))
+
+
+def reported(newest: Iterable[Totals], *, watermark: datetime | None, ended: bool = False) -> Report:
+    """Put the totals of a run's queries together."""
+    report = Report(watermark=watermark, ended=ended)
+    for totals in newest:
+        report.epochs = max(report.epochs, totals.epochs)
+        report.rows = _sum(report.rows, totals.rows)
+        report.counts |= {name: Counts(**counted) for name, counted in totals.counts.items()}
+    return report
 
 
 def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:

@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.plan.graph import Graph
 from penstock.plan.nodes import EventTime, Read
 from penstock.plan.pace import Pace
-from penstock.report import Counts, Progress, Report
+from penstock.report import Progress, Report
 from penstock.settings import Settings
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.clock import END_OF_TIME, is_over, read_ticks
@@ -28,6 +28,7 @@ from penstock.spark.faults import translate
 from penstock.spark.notes import last_offsets, reached_offsets, watermark_us
 from penstock.spark.opening import FAST_ROWS, check_connectors, keep_pace
 from penstock.spark.prepare import prepared
+from penstock.spark.records import reported
 from penstock.spark.session import query_settings, session
 from penstock.spark.ship import ship_archive, ship_code
 from penstock.spark.types import schema_of
@@ -120,14 +121,8 @@ class Run:
 
     def report(self) -> Report:
         """Return what was done over all epochs of the checkpoint."""
-        report = Report(watermark=self._watermark(), ended=self.ended)
-        for writer in self.writers:
-            totals = writer.records.newest()
-            report.epochs = max(report.epochs, totals.epochs)
-            for sink, rows in totals.rows.items():
-                report.rows[sink] = report.rows.get(sink, 0) + rows
-            report.counts |= {name: Counts(**counted) for name, counted in totals.counts.items()}
-        return report
+        newest = [writer.records.newest() for writer in self.writers]
+        return reported(newest, watermark=self._watermark(), ended=self.ended)
 
     def process_available(self) -> None:
         """Wait until everything that is there has been through every sink."""
