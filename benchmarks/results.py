@@ -32,7 +32,7 @@ class Result:
     case: str
     rows_per_s: float
     seconds: float
-    peak_mb: float
+    peak_mb: float | None
     equal: bool
     extra: Mapping[str, float | None] = field(default_factory=dict)
 
@@ -130,7 +130,9 @@ def _table(results: list[dict[str, Any]]) -> Table:
         speed = f"{row['rows_per_s']:,.0f}" if row["rows_per_s"] else "-"
         figures = [speed, f"{row['seconds']:.2f}", *(_figure(row[name]) for name in extra)]
         equal = "[green]yes[/]" if row["equal"] else "[red]NO[/]"
-        table.add_row(display_name(row["system"]), row["case"], *figures, f"{row['peak_mb']:,.0f}", equal)
+        table.add_row(
+            display_name(row["system"]), row["case"], *figures, _figure(row["peak_mb"] and round(row["peak_mb"])), equal
+        )
     return table
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from benchmarks import chart, peers, results, scale, vwap
+from benchmarks import chart, examples, peers, results, scale, vwap
 from benchmarks.answer import answer, is_equal
 from benchmarks.bars import bars
 from benchmarks.data import Trades
@@ -55,6 +55,16 @@ def test_vwap_gives_equal_results_in_every_system_and_one_document(tmp_path: Pat
     assert set(made["ratios"]) == {"penstock/spark", "penstock/duckdb"}
     assert made["settings"]["skipped"] == {}
     assert target.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_examples_are_run_in_both_lanes_with_equal_results(tmp_path: Path) -> None:
+    target = tmp_path / "examples.json"
+    assert examples.run(target, scale=0.002, runs=1, warmups=0, examples=examples.EXAMPLES[:1]) == 0
+    made = json.loads(target.read_text())
+    assert [(row["system"], row["case"], row["equal"]) for row in made["results"]] == [
+        ("penstock", "vwap", True),
+        ("spark", "vwap", True),
+    ]
 
 
 def test_topic_gives_every_system_the_rows_of_the_files(tmp_path: Path) -> None:

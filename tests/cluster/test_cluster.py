@@ -114,7 +114,9 @@ def _start(folder: Path, cluster: Cluster) -> subprocess.Popen[str]:
         "spark.executor.extraJavaOptions": QUICK,
         "spark.driver.extraJavaOptions": QUICK,
         "spark.cores.max": "2",
+        # Both executors are there before the first task, however slowly a loaded machine starts them.
         "spark.scheduler.minRegisteredResourcesRatio": "1",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "5min",
     }
     env = os.environ | {
         "PENSTOCK_SPARK_MASTER": cluster.url,
