@@ -11,14 +11,22 @@ import pyarrow as pa
 from penstock.schema import Field, Schema
 
 if TYPE_CHECKING:
+    from penstock.folders import Folder
     from penstock.settings import Settings
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
 OnError = Literal["reject", "fail"]
 Offsets = Mapping[str, int | str]
 
+WHY: dict[Guarantee, str] = {
+    "exactly_once": "each epoch is staged, then shown once",
+    "at_least_once": "an epoch that is replayed after a crash may be shown again",
+    "at_most_once": "an epoch that was under way in a crash may be missing",
+}
 # The column that carries a sink's `row_key` beside the user's own.
 ROW_KEY = "__penstock_key"
+# The column that says of each row whether the sink's `row_removed` holds for it.
+ROW_REMOVED = "__penstock_removed"
 
 # The one schema of rejected rows; made of fields, for workers need it and should not load the SQL parser.
 REJECTED = Schema(
@@ -122,7 +130,7 @@ class Source(Connector):
         """Say whether nothing can ever come after these offsets."""
         return False
 
-    def open(self, folder: str) -> None:
+    def open(self, folder: Folder) -> None:
         """Remember a folder of the checkpoint where the source may keep notes of its own."""
 
     def begin(self) -> None:
@@ -137,16 +145,34 @@ class Sink(Connector):
 
     `prepare` runs in a task and may run twice; its token says what it staged. `commit` runs in the driver
     with all tokens of an epoch and may run twice with the same `epoch.id`: the second time does nothing.
-    `row_key` is SQL; its value comes with each row as bytes, in a further column `ROW_KEY`.
+
+    A sink whose `partitions` is a number keeps its ledger by partition: rows come in that many partitions, each row by
+    its content always in the same one, and `prepare` writes rows and ledger in one transaction of its own, unless the
+    ledger has the epoch. `row_key` is SQL; its value comes with each row as bytes, in a further column `ROW_KEY`.
+    `row_removed` is a condition in SQL; whether it holds comes with each row in `ROW_REMOVED`.
     """
 
     guarantee: Guarantee = "at_least_once"
     row_key: str | None = None
+    row_removed: str | None = None
     updates: bool = False
     partitions: int | None = None
+    # The columns by which it finds a row again: rows that agree in them come in one partition.
+    key: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """How it keeps its guarantee, in a few words; `explain` prints it."""
+        return WHY[self.guarantee]
 
     def open(self, schema: Schema, key: tuple[str, ...]) -> None:
         """Learn what will be written; called in the driver before the first epoch."""
+
+    def continues(self, lineage: str, sink: str) -> None:
+        """Learn whose epochs come, by the name that the ledger has for them; called after `open`.
+
+        Where the ledger has a number of partitions, that one goes into `partitions`.
+        """
 
     def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> Any:
         """Stage the rows of one partition and return a token that can be pickled."""
@@ -160,5 +186,5 @@ class Sink(Connector):
         """Forget what was staged."""
 
     def committed(self, epoch: Epoch) -> bool:
-        """Say whether the ledger has this epoch already."""
+        """Say whether the ledger has this whole epoch already; asked in the driver."""
         return False

@@ -46,7 +46,9 @@ SOURCES: dict[str, _SourceKind] = {
 SINKS: dict[str, _SinkKind] = {
     "console": ConsoleSink,
     "files": FileSink,
+    "table": _Later("tables.table_sink", "TableSink"),
     "topic": _Later("topic_sink", "TopicSink"),
+    "webhook": _Later("webhook", "WebhookSink"),
 }
 
 

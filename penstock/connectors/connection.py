@@ -28,7 +28,7 @@ class Connection:
     servers: str
     user: str | None = None
     password: str | None = field(default=None, repr=False)
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @classmethod
     def parse(cls, url: str) -> Connection:
@@ -59,7 +59,9 @@ class Connection:
     def config(self, **more: Any) -> dict[str, Any]:
         """Return the configuration of a librdkafka client, which by itself writes nothing to the terminal."""
         tls = self.options.get("tls", "true" if "ca" in self.options else "false") == "true"
-        secure = {"bootstrap.servers": self.servers, "client.id": "penstock", "log_level": 0}
+        # A client that starts anew at the servers by itself can hang or crash (librdkafka 5456, 5511).
+        calm = {"log_level": 0, "metadata.recovery.strategy": "none"}
+        secure = {"bootstrap.servers": self.servers, "client.id": "penstock", **calm}
         if self.user is not None:
             login = {"sasl.username": self.user, "sasl.password": self.password or ""}
             secure |= {"sasl.mechanism": self.mechanism, **login}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.generators import BATCH, SHAPES, Generator
-from penstock.connectors.notes import even_cuts, read_note, write_note
+from penstock.connectors.notes import even_cuts, read_note
 from penstock.contracts import Offsets, Rejected, Source
 from penstock.errors import BadValue
+from penstock.folders import Folder
+from penstock.folders import folder as to_folder
 from penstock.schema import Schema, Shape
 
 
@@ -47,7 +48,7 @@ class DataGen(Source):
         self._rows, self._rate = rows, rate
         self._settings = {"keys": keys, "seed": seed, "out_of_order": out_of_order, "late": late}
         self._generator = Generator(self.name, self.schema, keys, seed, round(out_of_order * 1e6), late)
-        self._folder: str | None = None
+        self._folder: Folder | None = None
         self._started: float | None = None
 
     def spec(self) -> dict[str, Any]:
@@ -60,9 +61,9 @@ class DataGen(Source):
         """Rebuild it from `spec()`."""
         return cls(**{name: value for name, value in spec.items() if name != "kind"})
 
-    def open(self, folder: str) -> None:
+    def open(self, folder: str | Folder) -> None:
         """Keep the instant of the first epoch in this folder."""
-        self._folder = folder
+        self._folder = to_folder(folder)
 
     def initial(self) -> Offsets:
         """Return the offsets before the first row."""
@@ -105,17 +106,16 @@ class DataGen(Source):
 
     def _start(self, now: float) -> float:
         if self._started is None:
-            path = os.path.join(self._folder, "started") if self._folder else None
-            noted = read_note(path)
+            noted = self._folder.read("started") if self._folder else None
             self._started = float(noted) if noted else now
-            if path and not noted:
-                write_note(path, repr(now))
+            if self._folder and not noted:
+                self._folder.write("started", repr(now).encode())
         return self._started
 
     def _shift(self) -> float:
         # The test kit moves the processing clock of a whole job through this file.
-        path = os.path.join(self._folder, "..", "..", "clock-shift") if self._folder else None
-        return int(read_note(path) or 0) / 1e6
+        here = self._folder.local if self._folder else None
+        return int(read_note(str(here.parent.parent / "clock-shift")) or 0) / 1e6 if here else 0.0
 
 
 def _at_least(least: int, **numbers: int | None) -> None:

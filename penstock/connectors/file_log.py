@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import bisect
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from penstock.connectors.notes import sync_folder
+from penstock.folders import Folder
+from penstock.folders.journal import journal
 
 
 @dataclass(frozen=True)
@@ -34,48 +34,33 @@ class LoggedFile:
 class FileLog:
     """An append-only log of files; a position in it is the sum of the units before.
 
-    Invariant: what `append` returned from is on the disk, and never changes place.
+    Invariant: what `append` took is durable, and never changes place.
     """
 
-    def __init__(self, path: str | None) -> None:
-        self._path = path
+    def __init__(self, folder: Folder | None) -> None:
+        """Open the log in a folder; without one it is forgotten with the process."""
+        self._journal = journal(folder, "files") if folder else None
+        self.where = self._journal.where if self._journal else "in memory"
         self._files: list[LoggedFile] = []
         self._starts: list[int] = []
-        self._read = 0
         self.known: set[str] = set()
         self.end = 0
         self.refresh()
 
     def refresh(self) -> None:
-        """Take in what another process added; a torn last line is not yet there."""
-        if self._path is None or not os.path.exists(self._path) or os.path.getsize(self._path) == self._read:
-            return
-        with open(self._path, "rb") as file:
-            file.seek(self._read)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
+        """Take in what another process added."""
+        for line in self._journal.fresh() if self._journal else ():
             entry = json.loads(line)
             self._add(LoggedFile(**entry | {"rows": tuple(entry["rows"]), "columns": tuple(entry["columns"])}))
 
-    def append(self, files: Sequence[LoggedFile]) -> None:
-        """Add files, and have them on the disk."""
+    def append(self, files: Sequence[LoggedFile]) -> bool:
+        """Add files durably; refused if another process added some meanwhile, which `refresh` takes in."""
+        lines = [json.dumps(asdict(file)).encode() for file in files]
+        if lines and self._journal and not self._journal.append(lines):
+            return False
         for file in files:
             self._add(file)
-        if self._path is None or not files:
-            return
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        data = b"".join(json.dumps(asdict(file)).encode() + b"\n" for file in files)
-        with open(self._path, "r+b" if os.path.exists(self._path) else "w+b") as log:
-            # A torn line of a crashed run would spoil the next one.
-            log.truncate(self._read)
-            log.seek(self._read)
-            log.write(data)
-            log.flush()
-            os.fsync(log.fileno())
-        sync_folder(os.path.dirname(self._path))
-        self._read += len(data)
+        return True
 
     def between(self, start: int, end: int) -> Iterator[tuple[LoggedFile, int, int]]:
         """Yield the files of a range of positions, with first and last unit in each."""

@@ -22,6 +22,8 @@ from penstock.connectors.lines import Block, average_line, first_bytes, read_gzi
 from penstock.connectors.rejects import checked_on_error, enforce
 from penstock.contracts import Offsets, Rejected, Source
 from penstock.errors import BadValue, CheckpointDamaged, MissingInput, PenstockError, SourceFailed, choices
+from penstock.folders import Folder
+from penstock.folders import folder as to_folder
 from penstock.schema import Schema
 
 SAMPLE = 64 << 10
@@ -55,7 +57,7 @@ class FileSource(Source):
         self.schema = self._schema(schema)
         self.on_error = checked_on_error(on_error)
         self._log: FileLog | None = None
-        self._folder: str | None = None
+        self._folder: Folder | None = None
         self._found: list[tuple[str, int]] = []
 
     def spec(self) -> dict[str, Any]:
@@ -83,9 +85,9 @@ class FileSource(Source):
         """Raise MissingInput if there is nothing to read, or it may not be read."""
         listing.refuse_missing(self._path)
 
-    def open(self, folder: str) -> None:
+    def open(self, folder: str | Folder) -> None:
         """Keep the log of found files in this folder."""
-        self._folder, self._log = folder, None
+        self._folder, self._log = to_folder(folder), None
 
     def initial(self) -> Offsets:
         """Return the offsets before the first row."""
@@ -93,16 +95,19 @@ class FileSource(Source):
 
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
         """Return how far one may read; new files on the way are put in the log."""
-        at, rows = int(start.get("0", 0)), math.inf if max_rows is None else max(1.0, max_rows)
-        enough = rows * LESS if max_rows else 0.0
-        log, fresh = self._refreshed(at), list[LoggedFile]()
-        for part in itertools.chain(log.between(at, log.end), self._discovered(log, fresh)):
-            units, count = reach(part, rows)
-            at, rows = at + units, rows - count
-            if rows <= enough:
-                break
-        log.append(fresh)
-        return {"0": at}
+        begin, most = int(start.get("0", 0)), math.inf if max_rows is None else max(1.0, max_rows)
+        while True:
+            at, rows = begin, most
+            log, fresh = self._refreshed(at), list[LoggedFile]()
+            for part in itertools.chain(log.between(at, log.end), self._discovered(log, fresh)):
+                units, count = reach(part, rows)
+                at, rows = at + units, rows - count
+                if max_rows and rows <= most * LESS:
+                    break
+            if log.append(fresh):
+                return {"0": at}
+            # The planner of the pipeline's other query found files in the same moment: take in its order.
+            self._found = []
 
     def behind(self, offsets: Offsets) -> int:
         """Return about how many rows are there after these offsets; of many new files, only the next ones count."""
@@ -137,11 +142,10 @@ class FileSource(Source):
         return self.__dict__ | {"_log": None, "_found": []}
 
     def _refreshed(self, offset: int = 0) -> FileLog:
-        path = os.path.join(self._folder, "files.jsonl") if self._folder else None
-        self._log = self._log or FileLog(path)
+        self._log = self._log or FileLog(self._folder)
         self._log.refresh()
         if offset > self._log.end:
-            message = f"the log of found files {path} ends before the offset {offset}"
+            message = f"the log of found files {self._log.where} ends before the offset {offset}"
             raise CheckpointDamaged(message, node=self.name, hint="restore the checkpoint as a whole")
         return self._log
 

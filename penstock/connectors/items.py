@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,11 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.formats import parser
-from penstock.connectors.notes import even_cuts, read_note
+from penstock.connectors.notes import even_cuts
 from penstock.connectors.rejects import broken
 from penstock.connectors.values import column_value
 from penstock.contracts import Offsets, Rejected, Source
 from penstock.errors import BadSchema, choices
+from penstock.folders import Folder
+from penstock.folders import folder as to_folder
 from penstock.schema import Schema, Shape
 
 Payload = Callable[[bytes], dict[str, Any] | str]
@@ -37,7 +38,7 @@ class ItemSource(Source):
         """Take rows; `payload` reads bytes, each to a row or to the reason why it is none."""
         self.name, self.schema = name, Schema(schema)
         self._bad: dict[int, Rejected] = {}
-        self._folder: str | None = None
+        self._folder: Folder | None = None
         read = payload or self._json
         records = [self._record(number, row, read) for number, row in enumerate(rows)]
         self._batch = pa.RecordBatch.from_pylist(records, schema=self.schema.nullable().arrow)
@@ -56,9 +57,9 @@ class ItemSource(Source):
             self._bad[number] = Rejected(reason, base64.b64decode(raw), f"{self.name}:{number}")
         return self
 
-    def open(self, folder: str) -> None:
+    def open(self, folder: str | Folder) -> None:
         """Look for the number of released rows in this folder."""
-        self._folder = folder
+        self._folder = to_folder(folder)
 
     def initial(self) -> Offsets:
         """Return the offsets before the first row."""
@@ -67,7 +68,7 @@ class ItemSource(Source):
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
         """Return the number of rows that one may have read."""
         begin = int(start.get("0", 0))
-        noted = read_note(os.path.join(self._folder, "released")) if self._folder else None
+        noted = self._folder.read("released") if self._folder else None
         end = min(self._batch.num_rows, int(noted)) if noted else self._batch.num_rows
         if max_rows is not None:
             end = min(end, begin + max(1, max_rows))

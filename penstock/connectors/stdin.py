@@ -15,7 +15,9 @@ from penstock.connectors.formats import declared, parser
 from penstock.connectors.lines import average_line, read_lines
 from penstock.connectors.notes import even_cuts, write_note
 from penstock.contracts import Offsets, Rejected, Source
-from penstock.errors import BadValue, SourceFailed, choices
+from penstock.errors import BadValue, SettingsError, SourceFailed, choices
+from penstock.folders import Folder
+from penstock.folders import folder as to_folder
 from penstock.schema import Schema
 
 _FORMATS = ("text", "csv", "json")
@@ -41,7 +43,7 @@ class StdinSource(Source):
             raise BadValue(message, hint=choices("formats", _FORMATS, format))
         self.name, self.format = "stdin", format
         self.schema = declared(schema, format, "stdin")
-        self._folder: str | None = None
+        self._folder: Folder | None = None
         self._copier: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -54,9 +56,13 @@ class StdinSource(Source):
         """Rebuild it from `spec()`."""
         return cls(Schema(spec["schema"]), spec["format"])
 
-    def open(self, folder: str) -> None:
-        """Keep the lines in this folder."""
-        self._folder = folder
+    def open(self, folder: str | Folder) -> None:
+        """Keep the lines in this folder, which must be on a disk: they come in bits."""
+        self._folder = to_folder(folder)
+        if self._folder.local is None:
+            message = f"stdin keeps its lines in the checkpoint, and {self._folder} is not on this machine's disk"
+            hint = "choose a --checkpoint folder here, or pipe the lines into a topic: `penstock produce TOPIC`"
+            raise SettingsError(message, node=self.name, hint=hint)
 
     def begin(self) -> None:
         """Start to copy standard input; called in the process that has it."""
@@ -119,10 +125,10 @@ class StdinSource(Source):
         self.__dict__ |= state | {"_copier": None, "_stop": threading.Event()}
 
     def _file(self, name: str) -> str:
-        if self._folder is None:
+        if self._folder is None or self._folder.local is None:
             message = "stdin has no folder to keep its lines in"
             raise SourceFailed(message, node=self.name, hint="call open(folder) first")
-        return os.path.join(self._folder, name)
+        return str(self._folder.local / name)
 
     def _sample(self, at: int) -> bytes:
         with open(self._file("spool"), "rb") if self._size() else open(os.devnull, "rb") as file:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,6 @@ from penstock.connectors.cluster import Cluster, missing
 from penstock.connectors.fetch import commit, fetch
 from penstock.connectors.kafka import resolve
 from penstock.connectors.looks import ends_of, look_at
-from penstock.connectors.notes import read_note, write_note
 from penstock.connectors.offsets import Look, OutOfRange, Range, cut, partitions, ranges, shared_out
 from penstock.connectors.payloads import Payloads, declared_rows
 from penstock.connectors.records.batches import Damaged
@@ -29,6 +27,8 @@ from penstock.connectors.rejects import checked_on_error, enforce
 from penstock.contracts import Offsets, Rejected, Source
 from penstock.durations import Time, instant
 from penstock.errors import BadValue, PenstockError, SourceFailed, UnknownTopic, choices
+from penstock.folders import Folder
+from penstock.folders import folder as to_folder
 from penstock.schema import Schema
 from penstock.settings import Settings, masked
 
@@ -74,7 +74,7 @@ class TopicSource(Source):
         self._connection = connection
         self._group = "penstock"
         self._cluster: Cluster | None = None
-        self._folder: str | None = None
+        self._folder: Folder | None = None
         self._looked: tuple[float, Look] | None = None
 
     def spec(self) -> dict[str, Any]:
@@ -109,20 +109,19 @@ class TopicSource(Source):
         if self.cluster.describe(self.name) is None:
             raise missing(self.name, self.cluster, UnknownTopic)
 
-    def open(self, folder: str) -> None:
+    def open(self, folder: str | Folder) -> None:
         """Keep in this folder where the first run began."""
-        self._folder = folder
+        self._folder = to_folder(folder)
 
     def initial(self) -> Offsets:
         """Return where the first run begins; later runs begin there too, until an epoch is done."""
-        path = os.path.join(self._folder, "start.json") if self._folder else None
-        noted = read_note(path)
+        noted = self._folder.read("start.json") if self._folder else None
         if noted is not None:
             found: Offsets = json.loads(noted)
             return found
         begin = self._begin()
-        if path:
-            write_note(path, json.dumps(begin))
+        if self._folder:
+            self._folder.write("start.json", json.dumps(begin).encode())
         return begin
 
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:

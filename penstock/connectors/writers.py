@@ -15,6 +15,8 @@ from penstock.errors import BadSchema
 from penstock.schema import Schema
 
 ENDINGS = {"parquet": ".parquet", "csv": ".csv", "json": ".json"}
+_GROUP_ROWS = 1 << 18
+_GROUP_BYTES = 1 << 26
 _ESCAPED = r'["\\\x00-\x1f]'
 
 
@@ -24,6 +26,9 @@ class Writer(Protocol):
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Add rows."""
 
+    def flush(self) -> None:
+        """Hold no rows in memory."""
+
     def close(self) -> None:
         """Finish the file."""
 
@@ -31,8 +36,7 @@ class Writer(Protocol):
 def open_writer(format: str, path: str, schema: pa.Schema) -> Writer:
     """Open a file to write; times are in UTC, in csv and json as ISO-8601 text."""
     if format == "parquet":
-        writer: Writer = pq.ParquetWriter(path, schema, compression="zstd")
-        return writer
+        return ParquetFile(path, schema)
     if format == "csv":
         return CsvFile(path, schema)
     return JsonFile(path)
@@ -48,6 +52,34 @@ def refuse_types(format: str, schema: Schema) -> None:
             raise BadSchema(message, hint="write parquet, or make it text before: base64(c), to_json(c)")
 
 
+class ParquetFile:
+    """Parquet, zstd, with row groups that are large whatever the size of the batches."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+        self._held: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        self._held.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write a row group of what is held."""
+        if self._held:
+            self._writer.write_table(pa.Table.from_batches(self._held), row_group_size=_GROUP_ROWS)
+            self._held, self._rows, self._bytes = [], 0, 0
+
+    def close(self) -> None:
+        """Finish the file."""
+        self.flush()
+        self._writer.close()
+
+
 class CsvFile:
     """csv with a header; an empty field is null, a quoted empty one the empty string."""
 
@@ -60,6 +92,9 @@ class CsvFile:
         """Add rows."""
         columns = [iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._wire))
+
+    def flush(self) -> None:
+        """Nothing is held."""
 
     def close(self) -> None:
         """Finish the file."""
@@ -78,6 +113,9 @@ class JsonFile:
             return
         lines = json_documents(batch, "}\n")
         self._file.write(pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "")[0].as_buffer())
+
+    def flush(self) -> None:
+        """Nothing is held."""
 
     def close(self) -> None:
         """Finish the file."""

@@ -6,29 +6,28 @@ number: sinks whose ledger has it are left out, the others get it, and state is 
 
 from __future__ import annotations
 
-import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.contracts import REJECTED, Epoch, Sink
-from penstock.errors import PenstockError, SinkFailed, SparkFailed
+from penstock.errors import SparkFailed
 from penstock.plan.graph import aside
 from penstock.plan.nodes import Write
+from penstock.plan.replay import varying
 from penstock.report import Progress
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.compile import Query
 from penstock.spark.late import handled, keyed
-from penstock.spark.prepare import epoch_of
+from penstock.spark.outbox import Outbox, Sealed, Tables
+from penstock.spark.prepare import Made, Preparer, collected, epoch_of, failures
 from penstock.spark.records import Records, Totals
 from penstock.spark.staging import PLANNING, Kind, Staging
 from penstock.spark.tally import Counted, tally
-
-Tables = dict[str, list[pa.Table]]
 
 
 class StopRequested(Exception):
@@ -43,8 +42,8 @@ class EpochWriter:
         self.graph = query.context.graph
         self.staging: Staging = query.context.staging
         self.staging.clear(PLANNING)
-        self.lineage = checkpoint.identity.lineage
-        self.records = Records(checkpoint.folder / "epochs" / query.name)
+        self.lineage, self.confirm = checkpoint.identity.lineage, checkpoint.confirm
+        self.records = Records(checkpoint.records(query.name), checkpoint.retention)
         self.observed = observed
         self.stopping = threading.Event()
         self.error: BaseException | None = None
@@ -52,6 +51,12 @@ class EpochWriter:
         self.progress = self._progress(-1, self.records.newest())
         self.on_epoch: Callable[[int, str], None] = lambda number, moment: None
         self.on_done: Callable[[], None] = lambda: None
+        for sink, name in self._sinks():
+            with failures(sink, name, "go on"):
+                sink.continues(self.lineage, self._of(name, -1).sink)
+        self.outbox = Outbox(self.staging.folder / "outbox") if any(map(varying, query.outputs)) else None
+        outputs = tuple((write.sink, self.graph.name(write)) for write in query.outputs)
+        self.preparer = Preparer(outputs, query.name, self.lineage, self.staging, self.staging.begun(), self.outbox)
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Run one epoch."""
@@ -66,32 +71,53 @@ class EpochWriter:
 
     def _epoch(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
+        self.confirm()
         self.staging.clear(number)
-        epochs = [self._of(self.graph.name(write), number) for write in self.query.outputs]
-        skip = [write.sink.committed(epoch) for write, epoch in zip(self.query.outputs, epochs, strict=True)]
-        rows, tokens = self._prepared(frame)
-        late, rejected = self._kept(number, "late"), self._kept(number, "rejected")
+        outputs = [(sink, self._of(name, number)) for sink, name in self.preparer.outputs]
+        skip = [self._has(sink, epoch) for sink, epoch in outputs]
+        if any(sink.guarantee == "at_most_once" for sink, _ in self._sinks()):
+            self.staging.begin(number)
+        made, late, rejected = self._computed(frame, number)
+        self.confirm()
         self.on_epoch(number, "prepared")
-        for write, epoch, done, mine in zip(self.query.outputs, epochs, skip, tokens, strict=True):
-            if done:
-                write.sink.abort(epoch, mine)
-            else:
-                _commit(write.sink, epoch, mine)
-        rows |= self._aside(number, late, rejected)
+        for output, ((sink, epoch), done) in enumerate(zip(outputs, skip, strict=True)):
+            self._end(sink, epoch, [one.token for one in made if one.output == output], done=done)
+        rows = self._counted(made) | self._aside(number, late, rejected)
         self.on_epoch(number, "committed")
         self._record(number, rows, time.monotonic() - begun)
         self.staging.clear(number)
         self.on_done()
 
-    def _prepared(self, frame: DataFrame) -> tuple[dict[str, int], list[list[Any]]]:
-        """Run the epoch's tasks, and return the rows and tokens of each output."""
-        names = [self.graph.name(write) for write in self.query.outputs]
-        rows = dict.fromkeys(names, 0)
-        tokens: list[list[Any]] = [[] for _ in names]
-        for output, count, token in frame.collect():
-            rows[names[output]] += count
-            tokens[output].append(pickle.loads(token))
-        return rows, tokens
+    def _computed(self, frame: DataFrame, number: int) -> tuple[list[Made], Tables, Tables]:
+        """Run the epoch's tasks, and return what they prepared and what they put aside."""
+        if self.outbox is None:
+            made = collected(frame)
+            return made, self._kept(number, "late"), self._kept(number, "rejected")
+        self.outbox.clear(number)
+        whole = self.outbox.sealed(number)
+        # State is computed again in any case.
+        shares = tuple(one.token for one in collected(frame))
+        if whole is None:
+            whole = Sealed(shares, self._kept(number, "late"), self._kept(number, "rejected"))
+            self.outbox.seal(number, whole)
+        self.on_epoch(number, "sealed")
+        prepared = self.preparer.shares(self.query.context.spark, number, whole.shares)
+        return prepared, whole.late, whole.rejected
+
+    def _end(self, sink: Sink, epoch: Epoch, tokens: list[Any], *, done: bool) -> None:
+        """Show what was prepared; what the sink has already, or what it must not show twice, is given up."""
+        with failures(sink, epoch.sink, "commit"):
+            sink.abort(epoch, tokens) if done or self._over(sink, epoch) else sink.commit(epoch, tokens)
+
+    def _has(self, sink: Sink, epoch: Epoch) -> bool:
+        with failures(sink, epoch.sink, "read its ledger"):
+            return sink.committed(epoch)
+
+    def _counted(self, made: list[Made]) -> dict[str, int]:
+        rows = {name: 0 for _, name in self.preparer.outputs}
+        for one in made:
+            rows[self.preparer.outputs[one.output][1]] += one.rows
+        return rows
 
     def _aside(self, number: int, late: Tables, rejected: Tables) -> dict[str, int]:
         """Publish late and rejected rows in the same epoch."""
@@ -128,10 +154,26 @@ class EpochWriter:
         return self._publish(write.sink, self.graph.name(write), table, number)
 
     def _publish(self, sink: Sink, name: str, table: pa.Table, number: int) -> int:
+        """Write a few rows from here, as the only partition of their sink."""
         epoch = self._of(name, number)
-        if table.num_rows and not sink.committed(epoch):
-            _commit(sink, epoch, [sink.prepare(epoch, 0, table.to_batches())])
+        if self._over(sink, epoch):
+            return 0
+        if table.num_rows and not self._has(sink, epoch):
+            with failures(sink, name, "take the rows"):
+                token = sink.prepare(epoch, 0, table.to_batches())
+            self._end(sink, epoch, [token], done=False)
         return int(table.num_rows)
+
+    def _over(self, sink: Sink, epoch: Epoch) -> bool:
+        """Say whether an earlier run began the epoch, for a sink that must not show it twice."""
+        return sink.guarantee == "at_most_once" and epoch.number <= self.preparer.begun
+
+    def _sinks(self) -> Iterator[tuple[Sink, str]]:
+        """Yield every sink that this query writes, with its name."""
+        for write in (*self.query.outputs, *self.query.asides):
+            yield write.sink, self.graph.name(write)
+        if self.graph.rejected_to is not None:
+            yield self.graph.rejected_to, self.graph.rejected_to.name
 
     def _of(self, sink: str, number: int) -> Epoch:
         return epoch_of(self.lineage, self.query.name, sink, number)
@@ -163,14 +205,3 @@ class EpochWriter:
             late=sum(node.get("late", 0) for node in total),
             rejected=sum(node.get("rejected", 0) for node in total),
         )
-
-
-def _commit(sink: Sink, epoch: Epoch, tokens: list[Any]) -> None:
-    try:
-        sink.commit(epoch, tokens)
-    except PenstockError as error:
-        error.node = error.node or f"write '{epoch.sink}'"
-        raise
-    except Exception as error:
-        message = f"{type(sink).__name__} could not commit: {type(error).__name__}: {error}"
-        raise SinkFailed(message, node=f"write '{epoch.sink}'", transient=True) from error

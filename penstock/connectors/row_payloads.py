@@ -1,0 +1,66 @@
+"""Rows as the payloads of records: json documents, csv lines, or the bytes as they are."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import csv as pacsv
+
+from penstock.connectors.writers import iso, json_documents, refuse_types
+from penstock.contracts import ROW_KEY
+from penstock.errors import BadSchema
+from penstock.schema import Schema
+
+# Keys and payloads, side by side.
+Records = tuple[list[Any], list[Any]]
+_CSV = pacsv.WriteOptions(include_header=False, quoting_style="needed")
+
+
+def refuse_rows(topic: str, format: str, schema: Schema) -> None:
+    """Raise if a format cannot hold rows of this schema."""
+    if format == "raw" and (len(schema) != 1 or schema.fields[0].type not in ("binary", "string")):
+        message = f"{topic}: raw writes one column, binary or string, not {schema.ddl!r}"
+        raise BadSchema(message, hint="select() the one column before, or write json")
+    if format != "raw":
+        refuse_types(format, _as_text(schema) if format == "json" else schema)
+
+
+def keyed_payloads(batches: Iterable[pa.RecordBatch], format: str) -> Iterator[Records]:
+    """Yield the keys and payloads of each batch."""
+    for batch in batches:
+        keyed = ROW_KEY in batch.schema.names
+        keys = batch.column(ROW_KEY).to_pylist() if keyed else [None] * batch.num_rows
+        yield keys, payloads(batch.drop_columns([ROW_KEY]) if keyed else batch, format)
+
+
+def payloads(batch: pa.RecordBatch, format: str) -> list[Any]:
+    """Return each row as a payload."""
+    if format == "raw":
+        return list(batch.column(0).to_pylist())
+    if not batch.num_rows:
+        return []
+    return list(json_documents(batch).to_pylist()) if format == "json" else _csv_lines(batch)
+
+
+def _csv_lines(batch: pa.RecordBatch) -> list[bytes]:
+    columns = [iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
+    text = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    lines = _csv(text).removesuffix(b"\n").split(b"\n")
+    if len(lines) == batch.num_rows:
+        return lines
+    # A text with a line break: its row takes several lines.
+    return [_csv(text.slice(n, 1)).removesuffix(b"\n") for n in range(batch.num_rows)]
+
+
+def _csv(batch: pa.RecordBatch) -> bytes:
+    buffer = io.BytesIO()
+    pacsv.write_csv(batch, buffer, _CSV)
+    return buffer.getvalue()
+
+
+def _as_text(schema: Schema) -> Schema:
+    """Return the schema as json holds it: bytes are written in base64."""
+    return Schema({field.name: field.type.replace("binary", "string") for field in schema})

@@ -1,0 +1,1 @@
+"""Tables of databases: PostgreSQL and SQLite."""

@@ -1,0 +1,38 @@
+"""Where the connection of a table leads."""
+
+from __future__ import annotations
+
+import os
+
+from penstock.connectors.tables.database import Database
+from penstock.errors import BadValue, SettingsError, choices
+from penstock.settings import Settings, masked
+
+_FORMS = 'write "postgresql://user:password@host:5432/database" or "sqlite:///path"'
+_POSTGRES = ("postgresql://", "postgres://")
+_SQLITE = "sqlite:///"
+
+
+def resolve(connection: str, settings: Settings) -> Database:
+    """Return the database of a name in the settings, or of a URL; SQLite's relative paths start from `files`."""
+    url = settings.connections.get(connection, connection)
+    if "://" not in url:
+        message = f"unknown connection '{masked(connection)}'"
+        raise SettingsError(message, hint=f"{choices('connections', settings.connections, connection)}\n  or {_FORMS}")
+    if url.startswith(_POSTGRES):
+        from penstock.connectors.tables.postgres import Postgres
+
+        return Postgres(url)
+    if url.startswith(_SQLITE) and url != _SQLITE:
+        from penstock.connectors.tables.sqlite import Sqlite
+
+        return Sqlite(_local(url.removeprefix(_SQLITE), settings.files))
+    message = f"{masked(url)!r} is not the address of a database that tables can be written to"
+    raise BadValue(message, hint=_FORMS)
+
+
+def _local(path: str, files: str) -> str:
+    if "://" in files and not os.path.isabs(path):
+        message = f"the database {path!r} would be below files={masked(files)!r}, which is no folder of this machine"
+        raise SettingsError(message, hint="give its whole path: sqlite:////folder/shop.db")
+    return os.path.abspath(os.path.join(files, path))

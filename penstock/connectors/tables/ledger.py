@@ -1,0 +1,54 @@
+"""The ledger of a database: the newest epoch of each partition of each sink, beside the rows themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.connectors.tables.database import Session, quoted
+from penstock.contracts import Epoch
+from penstock.errors import SinkFailed
+
+NAME = "penstock_ledger"
+COLUMNS = (
+    "lineage text NOT NULL, sink text NOT NULL, partition integer NOT NULL, partitions integer NOT NULL, "
+    "epoch bigint NOT NULL, PRIMARY KEY (lineage, sink, partition)"
+)
+_ROW = "WHERE lineage = ? AND sink = ? AND partition = ?"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The ledger for one table: in the same schema, so that one transaction writes both."""
+
+    table: str
+
+    @property
+    def name(self) -> str:
+        """The ledger's own name."""
+        schema, dot, _ = self.table.rpartition(".")
+        return f"{schema}{dot}{NAME}"
+
+    def partitions(self, session: Session, lineage: str, sink: str) -> int | None:
+        """Return into how many partitions a sink's rows were cut when it began."""
+        asked = f"SELECT max(partitions) FROM {quoted(self.name)} WHERE lineage = ? AND sink = ?"
+        found: int | None = session.execute(asked, lineage, sink)[0][0]
+        return found
+
+    def has(self, session: Session, epoch: Epoch, partition: int, partitions: int) -> bool:
+        """Lock a partition until the transaction ends, and say whether it has the epoch already."""
+        # The update changes nothing: it locks the row, so that a task given up for dead is waited for.
+        lock = (
+            f"INSERT INTO {quoted(self.name)} (lineage, sink, partition, partitions, epoch) VALUES (?, ?, ?, ?, -1) "
+            "ON CONFLICT (lineage, sink, partition) DO UPDATE SET partition = excluded.partition "
+            "RETURNING epoch, partitions"
+        )
+        ((newest, begun),) = session.execute(lock, epoch.lineage, epoch.sink, partition, partitions)
+        if begun != partitions:
+            message = f"{self.table}: {NAME} knows {begun} partitions of it, and rows come in {partitions}"
+            raise SinkFailed(message, hint="run the job again: it then cuts rows as it began")
+        return int(newest) >= epoch.number
+
+    def note(self, session: Session, epoch: Epoch, partition: int) -> None:
+        """Write down that a partition has the epoch, in the transaction of its rows."""
+        update = f"UPDATE {quoted(self.name)} SET epoch = ? {_ROW}"
+        session.execute(update, epoch.number, epoch.lineage, epoch.sink, partition)

@@ -1,0 +1,230 @@
+"""PostgreSQL: rows by COPY, one transaction for rows and ledger."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+from psycopg.conninfo import conninfo_to_dict
+
+from penstock.connectors.tables.database import (
+    Column,
+    Database,
+    Session,
+    Target,
+    column,
+    listed,
+    quoted,
+    replacing,
+)
+from penstock.connectors.tables.ledger import COLUMNS
+from penstock.connectors.tables.postgres_failures import Unreachable, failed, no_connection
+from penstock.connectors.tables.postgres_text import csv_rows
+from penstock.connectors.tables.postgres_types import TAKEN, type_of
+from penstock.contracts import ROW_REMOVED
+from penstock.errors import BadValue, SettingsError
+from penstock.schema import Field
+from penstock.settings import HIDDEN, masked
+
+# A server that is being restarted is back within this time.
+_PATIENCE_S = 30.0
+_CONNECT_S = "10"
+_PAUSES_S = (0.1, 0.2, 0.5, 1.0)
+# Times are written as UTC. A worker's host that vanishes must not hold its ledger's lock for hours.
+_SESSION = """
+    SET timezone = 'UTC'; SET datestyle = 'ISO';
+    SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3;
+    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'
+"""
+_COLUMNS = """
+    SELECT a.attname, format_type(a.atttypid, NULL), t.typcategory = 'E',
+        a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = to_regclass(?) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_UNIQUE = """
+    SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
+        AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+    WHERE i.indrelid = to_regclass(?) AND i.indisunique AND i.indisvalid AND i.indimmediate
+        AND i.indpred IS NULL AND i.indexprs IS NULL
+    GROUP BY i.indexrelid
+"""
+_ROWS, _ORDER = "penstock_rows", "__penstock_order"
+_ENUM = " (enum)"
+
+# Connections that wait for the next task of this process: Spark's workers live longer than their tasks.
+_idle: dict[tuple[int, str], list[psycopg.Connection]] = {}
+
+
+@atexit.register
+def close_idle() -> None:
+    """Close the connections that no transaction is using."""
+    for (process, _), waiting in _idle.items():
+        while process == os.getpid() and waiting:
+            waiting.pop().close()
+
+
+class Postgres(Database):
+    """One database of a PostgreSQL server."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self.place = url, masked(url)
+        try:
+            self.login: dict[str, Any] = conninfo_to_dict(url)
+        except psycopg.ProgrammingError as error:
+            message = f"{self.place!r} is not the address of a PostgreSQL database"
+            hint = 'write "postgresql://user:password@host:5432/database"; in a password, "/" is %2F and "@" is %40'
+            raise BadValue(message, hint=hint) from error
+
+    def check(self) -> None:
+        """Raise a SettingsError if the server cannot be reached or lets this user not in."""
+        if self.login.get("password") == HIDDEN:
+            message = f"the password for {self.place} is not kept in plans"
+            raise SettingsError(message, hint="name the connection, and give its URL in Settings.connections")
+        try:
+            self._connect().close()
+        except Unreachable as error:
+            raise SettingsError(error.message, hint=error.hint) from error
+
+    @contextmanager
+    def transaction(self, table: str) -> Iterator[Session]:
+        """Open a transaction on a connection that this process keeps for the next one."""
+        connection = self._borrow()
+        try:
+            with connection.transaction():
+                yield PostgresSession(connection)
+        except psycopg.Error as error:
+            connection.close()
+            raise failed(error, table, self.place) from error
+        except BaseException:
+            connection.close()
+            raise
+        _idle.setdefault(self._shelf, []).append(connection)
+
+    def writers(self, cores: int) -> int:
+        """Return one for each core."""
+        return cores
+
+    def type_of(self, field: Field) -> str:
+        """Return the type of a new column."""
+        return type_of(field.type)
+
+    def takes(self, column: Column, field: Field) -> bool:
+        """Say whether the column's input reads the field's text."""
+        kind = field.type.partition("<")[0].partition("(")[0]
+        return column.type in TAKEN[kind] or (kind == "string" and column.type.endswith(_ENUM))
+
+    @property
+    def _shelf(self) -> tuple[int, str]:
+        return os.getpid(), self._url
+
+    def _borrow(self) -> psycopg.Connection:
+        waiting = _idle.get(self._shelf, [])
+        while waiting:
+            connection = waiting.pop()
+            try:
+                connection.execute("SELECT 1")
+                return connection
+            except psycopg.Error:
+                connection.close()
+        return self._patiently()
+
+    def _patiently(self) -> psycopg.Connection:
+        """Connect; a server that does not answer may be about to come back."""
+        deadline, tries = time.monotonic() + _PATIENCE_S, 0
+        while True:
+            try:
+                return self._connect()
+            except Unreachable as error:
+                if not error.transient or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
+            tries += 1
+
+    def _connect(self) -> psycopg.Connection:
+        mine = {"connect_timeout": _CONNECT_S, "application_name": "penstock"} | self.login
+        try:
+            connection = psycopg.connect(**mine, autocommit=True)
+            connection.execute(_SESSION)
+        except psycopg.Error as error:
+            raise no_connection(error, self.place) from error
+        return connection
+
+
+class PostgresSession(Session):
+    """One transaction of PostgreSQL."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run one statement, and return its rows."""
+        text = sql.replace("%", "%%").replace("?", "%s") if values else sql
+        done = self._connection.execute(text.encode(), values or None)
+        return done.fetchall() if done.description else []
+
+    def make_ledger(self, ledger: str) -> None:
+        """Make the ledger, unless it is there or another job makes it at this moment."""
+        if not self._has(ledger):
+            self.execute("SELECT pg_advisory_xact_lock(hashtext('penstock_ledger'))")
+            self.execute(f"CREATE TABLE IF NOT EXISTS {quoted(ledger)} ({COLUMNS})")
+
+    def columns(self, table: str) -> list[Column] | None:
+        """Return what the catalog says of a table."""
+        if not self._has(table):
+            return None
+        found = self.execute(_COLUMNS, quoted(table))
+        return [Column(name, kind + (_ENUM if enum else ""), required) for name, kind, enum, required in found]
+
+    def unique_keys(self, table: str) -> list[set[str]]:
+        """Return the columns of each unique index that ON CONFLICT can go by."""
+        return [set(names) for (names,) in self.execute(_UNIQUE, quoted(table))]
+
+    def append(self, target: Target, batches: Iterable[pa.RecordBatch]) -> None:
+        """Copy rows into the table."""
+        self._copy(quoted(target.table), target.schema.names, batches)
+
+    def upsert(self, target: Target, batches: Iterable[pa.RecordBatch]) -> None:
+        """Copy rows beside the table, and merge the last one of each key."""
+        names, key = listed(target.schema.names), listed(target.key)
+        self.execute(
+            f"CREATE TEMP TABLE {_ROWS} ON COMMIT DROP AS SELECT {names}, 0::bigint AS {_ORDER}, "
+            f"false AS {column(ROW_REMOVED)} FROM {quoted(target.table)} WITH NO DATA"
+        )
+        self._copy(_ROWS, [*target.schema.names, _ORDER, ROW_REMOVED], _ordered(target, batches))
+        last = f"(SELECT DISTINCT ON ({key}) * FROM {_ROWS} ORDER BY {key}, {_ORDER} DESC)"
+        same = " AND ".join(f"old.{column(name)} = new.{column(name)}" for name in target.key)
+        table, removed = quoted(target.table), f"new.{column(ROW_REMOVED)}"
+        self.execute(f"DELETE FROM {table} AS old USING {last} AS new WHERE {removed} AND {same}")
+        self.execute(
+            f"INSERT INTO {table} ({names}) SELECT {names} FROM {last} AS new WHERE NOT {removed} {replacing(target)}"
+        )
+
+    def _has(self, table: str) -> bool:
+        return self.execute("SELECT to_regclass(?)", quoted(table))[0][0] is not None
+
+    def _copy(self, table: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> None:
+        order = list(names)
+        statement = f"COPY {table} ({listed(order)}) FROM STDIN (FORMAT csv)"
+        with self._connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+            for batch in batches:
+                copy.write(csv_rows(batch.select(order)))
+
+
+def _ordered(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Number the rows, and say of each whether it removes its key."""
+    begin = 0
+    for batch in batches:
+        end = begin + batch.num_rows
+        asked = ROW_REMOVED in batch.schema.names
+        removed = batch.column(ROW_REMOVED) if asked else pa.array(np.zeros(batch.num_rows, bool))
+        columns = [*batch.select(list(target.schema.names)).columns, pa.array(np.arange(begin, end)), removed]
+        yield pa.RecordBatch.from_arrays(columns, names=[*target.schema.names, _ORDER, ROW_REMOVED])
+        begin = end

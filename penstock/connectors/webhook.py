@@ -1,0 +1,190 @@
+"""Rows posted to a web address."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import pyarrow as pa
+
+from penstock.connectors.writers import json_documents
+from penstock.contracts import Epoch, Sink
+from penstock.durations import Span, micros
+from penstock.errors import BadValue, PenstockError, SettingsError, SinkFailed, choices
+from penstock.settings import HIDDEN, Settings, masked
+
+if TYPE_CHECKING:
+    from typing import Self
+
+_SECRETS = ("auth", "cookie", "key", "token", "secret", "password")
+_PASSING = (408, 425, 429)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
+_SHOWN = 200
+
+
+class WebhookSink(Sink):
+    """Posts each epoch's rows as JSON arrays of at most `rows` documents, with a header `Idempotency-Key`.
+
+    Guarantee: at least once. The driver posts an epoch when all its tasks are done, and the epoch is over when each
+    post was answered by 2xx. A replayed epoch is posted again; the same rows then come in the same posts under the
+    same keys, so that a receiver that knows a key can drop what it has.
+    """
+
+    guarantee = "at_least_once"
+    updates = True
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        rows: int = 500,
+        timeout: Span = "10s",
+        retries: int = 5,
+    ) -> None:
+        if rows < 1 or retries < 0:
+            message = f"webhook: rows={rows}, retries={retries} cannot be meant"
+            raise BadValue(message, hint="a post has 1 row or more, and is tried again 0 times or more")
+        self._given, self._url = url, url
+        self._headers = dict(headers or {})
+        self._rows, self._retries = rows, retries
+        self._timeout_us = micros(timeout, "timeout")
+        self.name = _name(url)
+
+    def spec(self) -> dict[str, Any]:
+        """Return what rebuilds it from JSON; passwords and secret headers are left out."""
+        return {
+            "kind": "webhook",
+            "url": masked(self._given),
+            "headers": {name: HIDDEN if _secret(name) else value for name, value in self._headers.items()},
+            "rows": self._rows,
+            "timeout": f"{self._timeout_us // 1000}ms",
+            "retries": self._retries,
+        }
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, Any]) -> Self:
+        """Rebuild it from `spec()`."""
+        return cls(*(spec[name] for name in ("url", "headers", "rows", "timeout", "retries")))
+
+    @property
+    def why(self) -> str:
+        """How it keeps its guarantee."""
+        return "a replayed epoch is posted again, under the same idempotency keys"
+
+    def within(self, job: str, settings: Settings) -> None:
+        """Learn where a name leads."""
+        self._url = settings.connections.get(self._given, self._given)
+        if "://" not in self._url:
+            message = f"unknown connection '{masked(self._given)}'"
+            hint = choices("connections", settings.connections, self._given)
+            raise SettingsError(message, hint=f"{hint}\n  or write https://host/path")
+
+    def check(self) -> None:
+        """Raise a SettingsError if the address is none, or lacks what plans do not keep."""
+        address = urlsplit(self._url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            message = f"webhook: {masked(self._url)!r} is not a web address"
+            raise SettingsError(message, hint="write https://host/path")
+        if HIDDEN in (address.password, *self._headers.values()):
+            message = f"webhook {self.name}: passwords and secret headers are not kept in plans"
+            raise SettingsError(message, hint="name the connection, and give its URL in Settings.connections")
+
+    def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> list[str]:
+        """Return the rows themselves as JSON: nothing is posted of an epoch that may still fail."""
+        return [row for batch in batches if batch.num_rows for row in json_documents(batch).to_pylist()]
+
+    def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
+        """Post the rows in an order of their own, for tasks may share them otherwise when the epoch is replayed."""
+        rows = iter(sorted(row for token in tokens for row in token))
+        with _Poster(urlsplit(self._url), self._headers, self._timeout_us / 1e6) as poster:
+            for number, chunk in enumerate(_chunks(rows, self._rows)):
+                body = f"[{', '.join(chunk)}]".encode()
+                # The digest keeps a receiver from dropping rows that it has not seen, should a replay differ.
+                key = f"{epoch.id}-{number}-{hashlib.sha256(body).hexdigest()[:16]}"
+                self._post(poster, body, key)
+
+    def _post(self, poster: _Poster, body: bytes, key: str) -> None:
+        for tried in range(self._retries + 1):
+            try:
+                poster.post(body, key)
+                return
+            except SinkFailed as error:
+                if not error.transient or tried == self._retries:
+                    raise
+            time.sleep(min(_FIRST_PAUSE_S * 2**tried, _LONGEST_PAUSE_S))
+
+
+class _Poster:
+    """One connection to the receiver, made anew when it breaks."""
+
+    def __init__(self, url: SplitResult, headers: Mapping[str, str], timeout: float) -> None:
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        assert url.hostname is not None
+        self._connection = kind(url.hostname, url.port, timeout=timeout)
+        self._path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        self._place = masked(url.geturl())
+        self._headers = {"Content-Type": "application/json", **_login(url), **headers}
+
+    def __enter__(self) -> _Poster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def post(self, body: bytes, key: str) -> None:
+        """Post once; an answer other than 2xx is an error, transient if the receiver may think better of it."""
+        try:
+            self._connection.request("POST", self._path, body, self._headers | {"Idempotency-Key": key})
+            answer = self._connection.getresponse()
+            said = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            message = f"{self._place} does not answer: {error or type(error).__name__}"
+            raise SinkFailed(message, hint="see whether the receiver is alive", transient=True) from error
+        if not 200 <= answer.status < 300:
+            raise self._refused(answer, said)
+
+    def _refused(self, answer: http.client.HTTPResponse, said: bytes) -> PenstockError:
+        text = said[:_SHOWN].decode(errors="replace").strip()
+        message = f"{self._place} answers {answer.status} {answer.reason}{f': {text}' if text else ''}"
+        if answer.status >= 500 or answer.status in _PASSING:
+            return SinkFailed(message, hint="see what the receiver says of it, and run the job again", transient=True)
+        if answer.status < 400:
+            where = masked(answer.getheader("Location") or "elsewhere")
+            return SinkFailed(message, hint=f"a post is not sent on; write its new address: {where}")
+        hints = {
+            401: "look at user and password of the URL, or at headers=",
+            403: "look at user and password of the URL, or at headers=",
+            404: "look at the path of the URL",
+            413: "post fewer rows at once: webhook(url, rows=...)",
+        }
+        return SinkFailed(
+            message, hint=hints.get(answer.status, "mend the rows or the receiver, and run the job again")
+        )
+
+
+def _chunks(rows: Iterator[str], size: int) -> Iterator[list[str]]:
+    while chunk := list(islice(rows, size)):
+        yield chunk
+
+
+def _login(url: SplitResult) -> dict[str, str]:
+    if url.username is None:
+        return {}
+    login = f"{unquote(url.username)}:{unquote(url.password or '')}"
+    return {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
+
+
+def _name(url: str) -> str:
+    address = urlsplit(url)
+    return f"{address.hostname}{address.path}".rstrip("/") if address.hostname else url
+
+
+def _secret(header: str) -> bool:
+    return any(part in header.lower() for part in _SECRETS)

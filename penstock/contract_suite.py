@@ -1,0 +1,193 @@
+"""The contract of sinks as a test: what every sink promises, ours and the users' own."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.contracts import Epoch, Sink
+from penstock.schema import Schema
+
+Row = dict[str, Any]
+SCHEMA = "id bigint, word string"
+_LINEAGE = "suite"
+
+
+class _Torn(Exception):
+    """What the rows of a task that dies raise."""
+
+
+def check_sink(make: Callable[[], Sink], read_back: Callable[[], Iterable[Row]]) -> None:
+    """Check what a sink promises by its `guarantee`: each epoch's rows are there, and as often as it says.
+
+    `make` returns the sink as a restarted job would make it, for the same place each time; that place is empty at
+    first. `read_back` returns the rows that a reader finds there, with the columns of "id bigint, word string".
+    """
+    sink = make()
+    suite = _Suite(make, read_back, sink.name)
+    steps = [suite.writes_an_epoch, suite.accepts_gaps, suite.raises_what_rows_raise]
+    if sink.guarantee != "at_most_once":
+        steps += [suite.takes_a_replay, suite.takes_a_second_try_of_a_task, suite.goes_on_after_a_crash]
+        steps += [suite.aborts, suite.commits_twice, suite.keeps_sinks_apart, suite.starts_a_new_lineage]
+    for step in steps:
+        step()
+
+
+class _Suite:
+    """The steps, each with epochs and rows of its own; `expected` is what must be there after all so far."""
+
+    def __init__(self, make: Callable[[], Sink], read_back: Callable[[], Iterable[Row]], name: str) -> None:
+        self.make, self.read_back, self.name = make, read_back, name
+        self.expected: list[Row] = []
+        self._ids, self._epochs = itertools.count(1), itertools.count()
+
+    def writes_an_epoch(self) -> None:
+        """Rows of an epoch are there after its commit."""
+        self._write(self._opened(), self._epoch(), self._rows(4))
+        self._check("an epoch was written")
+
+    def accepts_gaps(self) -> None:
+        """Epoch numbers may be left out."""
+        for _ in range(3):
+            next(self._epochs)
+        self._write(self._opened(), self._epoch(), self._rows(2))
+        self._check("epoch numbers were left out")
+
+    def takes_a_replay(self) -> None:
+        """A restarted job writes its last epoch again."""
+        epoch, rows = self._epoch(), self._rows(3)
+        self._write(self._opened(), epoch, rows)
+        self._write(self._opened(), epoch, rows)
+        self._check("an epoch was replayed")
+
+    def takes_a_second_try_of_a_task(self) -> None:
+        """A task ran twice, and only the second one's token is known."""
+        sink, epoch, (one, two) = self._opened(), self._epoch(), self._split(self._rows(4))
+        _in_task(sink).prepare(epoch, 0, _batches(one))
+        self._commit(
+            sink, epoch, [_in_task(sink).prepare(epoch, n, _batches(part)) for n, part in enumerate((one, two))]
+        )
+        self._check("a task ran twice")
+
+    def goes_on_after_a_crash(self) -> None:
+        """A job died between prepare and commit."""
+        epoch, rows = self._epoch(), self._rows(3)
+        self._prepare(self._opened(), epoch, rows)
+        self._write(self._opened(), epoch, rows)
+        self._check("a job died before the commit")
+
+    def aborts(self) -> None:
+        """What is aborted is not there; a sink that writes in `prepare` has nothing to abort."""
+        sink = self._opened()
+        if sink.partitions is None:
+            epoch, rows = self._epoch(), self._rows(2)
+            self.expected = self.expected[:-2]
+            sink.abort(epoch, self._prepare(sink, epoch, rows))
+            self._write(sink, self._epoch(), self._rows(1))
+            self._check("an epoch was aborted and the next one written")
+
+    def commits_twice(self) -> None:
+        """The driver does not know whether its commit came through."""
+        sink, epoch = self._opened(), self._epoch()
+        tokens = self._prepare(sink, epoch, self._rows(2))
+        sink.commit(epoch, tokens)
+        sink.commit(epoch, tokens)
+        self._check("an epoch was committed twice")
+
+    def keeps_sinks_apart(self) -> None:
+        """Two sinks of one pipeline have the same epoch numbers."""
+        number = next(self._epochs)
+        for name in (self.name, f"{self.name}-late"):
+            self._write(self._opened(name), Epoch(_LINEAGE, name, number), self._rows(1))
+        self._check("two sinks wrote the same epoch")
+
+    def starts_a_new_lineage(self) -> None:
+        """A fork counts its epochs from the beginning."""
+        sink = self._opened(lineage="fork")
+        self._write(sink, Epoch("fork", self.name, 0), self._rows(2))
+        self._check("a new lineage began")
+
+    def raises_what_rows_raise(self) -> None:
+        """Rows that fail on their way stop the task; a sink that shows each once shows none of them."""
+        sink, epoch, rows = self._opened(), self._epoch(), self._rows(2)
+        self.expected = self.expected[:-2]
+        try:
+            _in_task(sink).prepare(epoch, 0, _torn(rows))
+        except Exception as error:
+            if not _caused_by(error, _Torn):
+                raise
+        else:
+            message = f"{self.name}: prepare() swallowed the error that its rows raised"
+            raise AssertionError(message)
+        if sink.guarantee == "exactly_once":
+            self._check("a task died among its rows")
+            self.expected += rows
+            self._write(self._opened(), epoch, rows)
+            self._check("a task died among its rows and ran again")
+
+    def _opened(self, name: str | None = None, lineage: str = _LINEAGE) -> Sink:
+        sink = self.make()
+        sink.check()
+        sink.open(Schema(SCHEMA), ())
+        sink.continues(lineage, name or self.name)
+        return sink
+
+    def _epoch(self) -> Epoch:
+        return Epoch(_LINEAGE, self.name, next(self._epochs))
+
+    def _rows(self, count: int) -> list[Row]:
+        rows = [{"id": (number := next(self._ids)), "word": f"word {number}"} for _ in range(count)]
+        self.expected += rows
+        return rows
+
+    def _split(self, rows: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Row]]:
+        return rows[: len(rows) // 2], rows[len(rows) // 2 :]
+
+    def _prepare(self, sink: Sink, epoch: Epoch, rows: Sequence[Row]) -> list[Any]:
+        parts = [rows] if sink.partitions == 1 else self._split(rows)
+        return [_in_task(sink).prepare(epoch, number, _batches(part)) for number, part in enumerate(parts)]
+
+    def _commit(self, sink: Sink, epoch: Epoch, tokens: list[Any]) -> None:
+        if sink.committed(epoch):
+            sink.abort(epoch, tokens)
+        else:
+            sink.commit(epoch, tokens)
+
+    def _write(self, sink: Sink, epoch: Epoch, rows: Sequence[Row]) -> None:
+        """Write an epoch as the epoch writer does."""
+        self._commit(sink, epoch, self._prepare(sink, epoch, rows))
+
+    def _check(self, after: str) -> None:
+        found = Counter((row["id"], row["word"]) for row in self.read_back())
+        wanted = Counter((row["id"], row["word"]) for row in self.expected)
+        lost, extra = wanted - found, found - wanted
+        often = self.make().guarantee == "at_least_once"
+        assert not lost, f"{self.name}: after {after} rows are missing: {sorted(lost)}"
+        assert often or not extra, f"{self.name}: after {after} rows are there too often: {sorted(extra)}"
+
+
+def _in_task(sink: Sink) -> Sink:
+    """Return the sink as a task gets it: pickled on its way there."""
+    from penstock.spark.ship import sent
+
+    return sent(sink)
+
+
+def _batches(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
+    for row in rows:
+        yield pa.RecordBatch.from_pylist([row], schema=Schema(SCHEMA).arrow)
+
+
+def _torn(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
+    yield from _batches(rows)
+    raise _Torn
+
+
+def _caused_by(error: BaseException | None, kind: type[Exception]) -> bool:
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error is not None

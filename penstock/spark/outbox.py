@@ -1,0 +1,77 @@
+"""The outbox: where the rows of an epoch that a replay would compute otherwise wait until every sink has them.
+
+Tasks leave their rows in files; once all are there the driver seals the epoch, and only then do sinks see it. After a
+crash a sealed epoch goes out as it is, whatever is computed now; one that is not sealed was seen by nobody.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.folders import Folder
+
+Tables = dict[str, list[pa.Table]]
+_SEAL = "sealed"
+
+
+@dataclass(frozen=True)
+class Share:
+    """The rows of one partition of an output, in a file."""
+
+    output: int
+    partition: int
+    file: str
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A whole epoch: the shares of its outputs, and the rows that were put aside, by node."""
+
+    shares: tuple[Share, ...]
+    late: Tables
+    rejected: Tables
+
+
+@dataclass(frozen=True)
+class Outbox:
+    """The folder of one query; small enough to travel to every task."""
+
+    folder: Folder
+
+    def put(self, epoch: int, output: int, partition: int, batches: Iterable[pa.RecordBatch]) -> Share:
+        """Leave rows durably; a task that runs twice leaves two files, and tells of one."""
+        file = f"{epoch}/{output}-{partition}-{uuid.uuid4().hex}.arrow"
+        data, writer = pa.BufferOutputStream(), None
+        for batch in batches:
+            writer = writer or pa.ipc.new_stream(data, batch.schema)
+            writer.write_batch(batch)
+        if writer is not None:
+            writer.close()
+        self.folder.write(file, data.getvalue().to_pybytes())
+        return Share(output, partition, file)
+
+    def batches(self, share: Share) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a share."""
+        data = self.folder.read(share.file)
+        assert data, f"{self.folder}/{share.file} is gone"
+        yield from pa.ipc.open_stream(data)
+
+    def clear(self, epoch: int) -> None:
+        """Forget epochs that are done, and what an unfinished try of this one left."""
+        for name in self.folder.names():
+            if name != str(epoch) or self.sealed(epoch) is None:
+                self.folder.remove(name)
+
+    def seal(self, epoch: int, whole: Sealed) -> None:
+        """Decide that the epoch goes out like this."""
+        self.folder.write(f"{epoch}/{_SEAL}", pickle.dumps(whole))
+
+    def sealed(self, epoch: int) -> Sealed | None:
+        """Return the epoch if it was sealed."""
+        data = self.folder.read(f"{epoch}/{_SEAL}")
+        return pickle.loads(data) if data else None
