@@ -17,6 +17,7 @@ FILE = "penstock.toml"
 PREFIX = "PENSTOCK_"
 HIDDEN = "***"
 SHORTEST_BATCH_US = 5_000_000
+RETENTION = 100
 
 State = Literal["memory", "rocksdb"]
 Lane = Literal["auto", "spark"]
@@ -29,13 +30,17 @@ class Settings:
 
     log           address of the event log; None is the embedded one
     spark_master  Spark's master; None is `local[N,4]` with N the parallelism
-    checkpoints   folder where each pipeline keeps its checkpoint
+    checkpoints   folder where each pipeline keeps its checkpoint: a path, s3://BUCKET/PATH, or any URL of Hadoop's
+    checkpoint_interval  the shortest time between two epochs, such as "10s"; None begins the next one at once
+    checkpoint_retention  how many epochs one can go back to
+    savepoints    folder of savepoints
     files         folder that relative paths of sources and sinks start from
     registry      address of the schema registry
     connections   addresses by the name that pipelines call them
     state         where Spark keeps state: "memory" or "rocksdb"
     lane          "auto" lets the native lane take what it can, "spark" leaves all to Spark
     kafka_reader  who reads topics: "penstock", or "spark" for Spark's connector (`penstock jars fetch kafka`)
+    state_partitions how many parts state is in; None is as the checkpoint has it, at first the parallelism
     parallelism   how many tasks run at once; None is the number of cores
     epoch_rows    rows that an epoch reads of each source; None adapts to the backlog
     realtime_batch how often pace="realtime" notes its progress, from "5s": a crash repeats what came since
@@ -48,12 +53,16 @@ class Settings:
     log: str | None = field(default=None, repr=False)
     spark_master: str | None = None
     checkpoints: str = ".penstock/checkpoints"
+    checkpoint_interval: str | None = None
+    checkpoint_retention: int = RETENTION
+    savepoints: str = ".penstock/savepoints"
     files: str = "."
     registry: str | None = None
     connections: Mapping[str, str] = field(default_factory=dict, repr=False)
     state: State = "memory"
     lane: Lane = "auto"
     kafka_reader: Reader = "penstock"
+    state_partitions: int | None = None
     parallelism: int | None = None
     epoch_rows: int | None = None
     realtime_batch: str = "1m"
@@ -209,6 +218,22 @@ def _batch(name: str, value: object, where: str) -> str:
     return text
 
 
+def _count(name: str, value: object, where: str) -> int:
+    number = _maybe_count(name, value, where)
+    if number is None:
+        raise _wrong(name, value, where, "a whole number from 1")
+    return number
+
+
+def _maybe_span(name: str, value: object, where: str) -> str | None:
+    text = _maybe_text(name, value, where)
+    try:
+        micros(text, name) if text is not None else None
+    except BadValue as error:
+        raise _wrong(name, value, where, 'a span of time, such as "10s"') from error
+    return text
+
+
 def _mapping(name: str, value: object, where: str) -> dict[str, str]:
     if isinstance(value, str):
         return _pairs(name, value, where)
@@ -245,12 +270,16 @@ _READERS: dict[str, Callable[[str, Any, str], Any]] = {
     "log": _maybe_text,
     "spark_master": _maybe_text,
     "checkpoints": _text,
+    "checkpoint_interval": _maybe_span,
+    "checkpoint_retention": _count,
+    "savepoints": _text,
     "files": _text,
     "registry": _maybe_text,
     "connections": _mapping,
     "state": _one_of("memory", "rocksdb"),
     "lane": _one_of("auto", "spark"),
     "kafka_reader": _one_of("penstock", "spark"),
+    "state_partitions": _maybe_count,
     "parallelism": _maybe_count,
     "epoch_rows": _maybe_count,
     "realtime_batch": _batch,

@@ -161,3 +161,13 @@ def test_a_profile_that_is_not_there_is_refused_with_those_that_are() -> None:
 def test_a_broken_file_is_refused_with_the_place() -> None:
     toml("[settings]\nfiles = oops\n")
     assert "penstock.toml is not TOML: Invalid value (at line 2" in refused()
+
+
+def test_a_checkpoint_has_an_interval_and_a_retention() -> None:
+    made = Settings(checkpoint_interval="10s", checkpoint_retention="7")  # type: ignore[arg-type]
+    assert (made.checkpoint_interval, made.checkpoint_retention) == ("10s", 7)
+    assert (Settings().checkpoint_interval, Settings().checkpoint_retention) == (None, 100)
+    with pytest.raises(UnknownSetting, match="checkpoint_interval = 'soon' is not a span of time"):
+        Settings(checkpoint_interval="soon")
+    with pytest.raises(UnknownSetting, match="checkpoint_retention = 0 is not a whole number from 1"):
+        Settings(checkpoint_retention=0)

@@ -1,6 +1,6 @@
 """The clock: a source of declared times, which moves the watermark when no row does.
 
-At the end of bounded input it closes every window; in tests it is `AdvanceTime`. Each time is a line of a file of the
+At the end of bounded input it closes every window; in tests it is `AdvanceTime`. Each time is a line in the
 checkpoint, so a replayed epoch sees the same ones. A scan that knows the event time hands them on itself; where Spark
 declares the event time, they come from a source of their own.
 """
@@ -8,14 +8,14 @@ declares the event time, they come from a source of their own.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 
 from penstock.contracts import Offsets, Rejected, Source
+from penstock.folders import Folder
+from penstock.folders.journal import journal
 from penstock.schema import Field, Schema
 
 NAME = "clock"
@@ -29,25 +29,25 @@ class Clock(Source):
     name = NAME
     schema = Schema((Field("at", "timestamp"),))
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
 
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
         """All that was declared."""
-        return {"0": len(read_ticks(self.path))}
+        return {"0": len(read_ticks(self.folder))}
 
     def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the declared times."""
-        times = read_ticks(self.path)[int(start or 0) : int(end)]
+        times = read_ticks(self.folder)[int(start or 0) : int(end)]
         yield pa.RecordBatch.from_arrays([pa.array(times, pa.timestamp("us", "UTC"))], names=["at"])
 
 
-def declare(path: str | Path, time: datetime) -> None:
+def declare(folder: Folder, time: datetime) -> None:
     """Declare durably that no row before this time will come."""
-    with Path(path).open("a") as file:
-        file.write(json.dumps(_micros(time)) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    ticks = journal(folder, "ticks")
+    ticks.fresh()
+    while not ticks.append([json.dumps(_micros(time)).encode()]):
+        ticks.fresh()
 
 
 def is_over(ticks: Sequence[int]) -> bool:
@@ -59,8 +59,6 @@ def _micros(time: datetime) -> int:
     return round(time.timestamp() * 1_000_000)
 
 
-def read_ticks(path: str | Path) -> list[int]:
-    """Return the declared times in microseconds; a line that is half written does not count yet."""
-    file = Path(path)
-    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+def read_ticks(folder: Folder) -> list[int]:
+    """Return the declared times in microseconds."""
+    return [json.loads(line) for line in journal(folder, "ticks").fresh()]

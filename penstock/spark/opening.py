@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.errors import CheckpointMismatch
+from penstock.folders import Folder, folder
 from penstock.plan.graph import Graph
 from penstock.plan.pace import Pace, in_spark_alone
 from penstock.settings import Settings
-from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.checkpoint import Checkpoint, data_folder
 from penstock.spark.jars import jar_sets
 
 # Of the fast pace: a backlog is drained in epochs that still end in about a second.
@@ -28,11 +29,11 @@ def check_connectors(name: str, graph: Graph, settings: Settings) -> None:
         connector.check()
 
 
-def is_connected(graph: Graph, folder: str | Path, until: str, pace: Pace) -> bool:
+def is_connected(graph: Graph, where: str | Path | Folder, until: str, pace: Pace) -> bool:
     """Say whether Spark runs a pipeline alone: always at real-time, at the fast pace if it began so or can."""
     if pace != "fast":
         return pace == "realtime"
-    found = _kind(Path(folder))
+    found = _kind(data_folder(folder(where)))
     if found is not None:
         return found == "connected"
     return until == "stopped" and in_spark_alone(graph) and jar_sets()["kafka"].fetched
@@ -44,11 +45,11 @@ def keep_pace(checkpoint: Checkpoint, mine: Kind) -> None:
     if found != mine:
         message = f"checkpoint {checkpoint.folder} was written at {_PACES[found]}, which keeps other offsets and state"
         raise CheckpointMismatch(message, hint="keep that pace, or choose another --checkpoint folder")
-    (checkpoint.folder / "pace").write_text(mine)
+    checkpoint.folder.write("pace", mine.encode(), sync=False)
 
 
-def _kind(folder: Path) -> Kind | None:
-    path = folder / "pace"
-    if path.exists():
-        return path.read_text()  # type: ignore[return-value]
-    return "epochs" if (folder / "queries").exists() else None
+def _kind(data: Folder) -> Kind | None:
+    noted = data.read("pace")
+    if noted:
+        return noted.decode()  # type: ignore[return-value]
+    return "epochs" if (data / "queries").names() else None

@@ -6,13 +6,13 @@ A record holds the totals up to its epoch; a replayed epoch adds to the record b
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
+from penstock.folders import Folder
 from penstock.report import Counts, Report
+from penstock.settings import RETENTION
 
 
 @dataclass
@@ -33,36 +33,36 @@ class Totals:
 
 
 class Records:
-    """The newest two records of one query."""
+    """The newest records of one query, as many as there are epochs to go back to."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Folder, keep: int = RETENTION) -> None:
+        self.folder, self.keep = folder, keep
+        self._numbers = sorted(int(name.removesuffix(".json")) for name in folder.names() if name.endswith(".json"))
+        self._last: tuple[int, Totals] | None = None
 
     def before(self, epoch: int) -> Totals:
         """Return the totals before an epoch; epochs that ran elsewhere may be missing."""
-        numbers = [number for number in self._numbers() if number < epoch]
-        return self._read(max(numbers)) if numbers else Totals()
+        return self._read(max((number for number in self._numbers if number < epoch), default=None))
 
     def newest(self) -> Totals:
         """Return the totals after the last epoch."""
-        numbers = self._numbers()
-        return self._read(max(numbers)) if numbers else Totals()
+        return self._read(max(self._numbers, default=None))
 
     def write(self, epoch: int, totals: Totals) -> None:
-        """Keep the totals after an epoch."""
-        temporary = self.folder / f".{epoch}"
-        temporary.write_text(json.dumps(totals.__dict__))
-        os.replace(temporary, self.folder / f"{epoch}.json")
-        for number in self._numbers():
-            if number < epoch - 1:
-                (self.folder / f"{number}.json").unlink(missing_ok=True)
+        """Keep the totals after an epoch, and forget those of epochs that nobody can go back to."""
+        self.folder.write(f"{epoch}.json", json.dumps(totals.__dict__).encode(), sync=False)
+        self._last = (epoch, totals)
+        # Records of later epochs are there after someone went back to this one.
+        kept = [*(number for number in self._numbers if number < epoch), epoch][-self.keep - 1 :]
+        for number in {*self._numbers} - {*kept}:
+            self.folder.remove(f"{number}.json")
+        self._numbers = kept
 
-    def _numbers(self) -> list[int]:
-        return [int(path.stem) for path in self.folder.glob("*.json")]
-
-    def _read(self, number: int) -> Totals:
-        return Totals(**json.loads((self.folder / f"{number}.json").read_text()))
+    def _read(self, number: int | None) -> Totals:
+        if self._last is not None and number == self._last[0]:
+            return self._last[1]
+        found = None if number is None else self.folder.read(f"{number}.json")
+        return Totals(**json.loads(found)) if found else Totals()
 
 
 def reported(newest: Iterable[Totals], *, watermark: datetime | None, ended: bool = False) -> Report:

@@ -8,18 +8,15 @@ A task that runs twice writes the same file twice.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from penstock.contracts import REJECTED, Rejected
 from penstock.errors import PenstockError
+from penstock.folders import Folder
 
 Kind = Literal["late", "rejected"]
 # Not an epoch: where the planning of epochs leaves its errors.
@@ -28,25 +25,29 @@ PLANNING = -1
 
 @dataclass(frozen=True)
 class Staging:
-    """The folder of one query; small enough to travel to every task."""
+    """The folder of one query; small enough to travel to every task.
 
-    folder: str
+    `near`, if given, is a quicker one on the only machine that there is, for what no crash need leave.
+    """
 
-    def epoch(self, number: int) -> Path:
-        """The folder of one epoch."""
-        return Path(self.folder) / str(number)
+    folder: Folder
+    near: Folder | None = None
 
     def clear(self, number: int) -> None:
         """Forget what an earlier, unfinished try of this epoch left."""
-        shutil.rmtree(self.epoch(number), ignore_errors=True)
+        self._passing.remove(str(number))
+
+    def begin(self, number: int) -> None:
+        """Note durably that an epoch has begun: it must not be written by a later run."""
+        self.folder.write("begun", str(number).encode())
+
+    def begun(self) -> int:
+        """Return the epoch that an earlier run began last, or -1."""
+        return int(self.folder.read("begun") or -1)
 
     def put(self, number: int, name: str, data: bytes) -> None:
-        """Leave a file, whole or not at all."""
-        folder = self.epoch(number)
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{uuid.uuid4().hex}"
-        temporary.write_bytes(data)
-        os.replace(temporary, folder / name)
+        """Leave a file, whole or not at all; a crash makes the epoch run again, so it need not survive one."""
+        self._passing.write(f"{number}/{name}", data, sync=False)
 
     def put_rows(self, number: int, kind: Kind, node: str, part: str, rows: pa.Table) -> None:
         """Leave rows of one node and task."""
@@ -58,10 +59,9 @@ class Staging:
 
     def rows(self, number: int, kind: Kind) -> Iterator[tuple[str, pa.Table]]:
         """Yield what tasks left: (node, rows), in the order of the tasks."""
-        for path in sorted(self.epoch(number).glob(f"{kind}=*.arrow")):
-            node = path.name.split("=")[1]
-            with pa.ipc.open_stream(path.read_bytes()) as reader:
-                yield node, reader.read_all()
+        for name, data in self._left(number, f"{kind}="):
+            with pa.ipc.open_stream(data) as reader:
+                yield name.split("=")[1], reader.read_all()
 
     def put_counts(self, number: int, part: str, counts: dict[str, dict[str, int]]) -> None:
         """Leave what one task counted, by node."""
@@ -70,12 +70,20 @@ class Staging:
     def counts(self, number: int) -> dict[str, dict[str, int]]:
         """Add up what the tasks counted."""
         total: dict[str, dict[str, int]] = {}
-        for path in self.epoch(number).glob("counts=*.json"):
-            for node, counted in json.loads(path.read_bytes()).items():
+        for _, data in self._left(number, "counts="):
+            for node, counted in json.loads(data).items():
                 mine = total.setdefault(node, {})
                 for name, count in counted.items():
                     mine[name] = mine.get(name, 0) + count
         return total
+
+    def claim(self, number: int, what: str) -> bool:
+        """Say whether no other task of the epoch has claimed the same."""
+        try:
+            self.folder.write(f"{number}/claim={what}", b"", once=True, sync=False)
+        except FileExistsError:
+            return False
+        return True
 
     def put_error(self, number: int, error: PenstockError) -> None:
         """Leave an error as the user should meet it: Spark would hand on only its text."""
@@ -84,8 +92,19 @@ class Staging:
 
     def error(self, number: int) -> list[Any] | None:
         """Return the error that a task left."""
-        path = self.epoch(number) / "error.json"
-        return json.loads(path.read_bytes()) if path.exists() else None
+        left = self._passing.read(f"{number}/error.json")
+        return json.loads(left) if left else None
+
+    @property
+    def _passing(self) -> Folder:
+        return self.near or self.folder
+
+    def _left(self, number: int, prefix: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the files that tasks left, in the order of their names."""
+        there = self._passing / str(number)
+        for name in there.names():
+            if name.startswith(prefix) and (data := there.read(name)) is not None:
+                yield name, data
 
 
 def rejected_table(node: str, epoch: int, rows: list[Rejected], source: str | None) -> pa.Table:

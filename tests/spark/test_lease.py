@@ -15,7 +15,7 @@ from penstock.pipeline import Pipeline
 from penstock.settings import Settings
 from penstock.spark import lease as module
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.lease import Lease
+from penstock.spark.lease import DiskLease
 
 HOLDER = """
 import fcntl, sys
@@ -47,10 +47,10 @@ def test_a_jvm_that_outlives_its_driver_keeps_the_next_one_waiting(
         assert orphan.stdout is not None
         assert orphan.stdout.readline() == b"held\n"
         with pytest.raises(CheckpointInUse, match="killed driver"):
-            Lease(tmp_path).take("p")
+            DiskLease(tmp_path).take("p")
         assert orphan.stdin is not None
         orphan.stdin.close()
-    lease = Lease(tmp_path)
+    lease = DiskLease(tmp_path)
     lease.take("p")
     lease.release()
 

@@ -1,0 +1,106 @@
+"""Folders on this machine's disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.folders import Folder
+
+
+@dataclass(frozen=True, init=False)
+class LocalFolder:
+    """A folder on this machine's disk, or on one that it shares."""
+
+    local: Path
+
+    def __init__(self, path: str | Path) -> None:
+        object.__setattr__(self, "local", Path(path).absolute())
+
+    @property
+    def url(self) -> str:
+        """Its path."""
+        return str(self.local)
+
+    @property
+    def hadoop(self) -> str:
+        """Its path too: Spark runs where this disk is seen."""
+        return str(self.local)
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> LocalFolder:
+        return LocalFolder(self.local / name)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content, or None if there is none."""
+        try:
+            return (self.local / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def write(self, name: str, data: bytes, *, once: bool = False, sync: bool = True) -> None:
+        """Write a file, all of it or nothing."""
+        path = self.local / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            with scratch.open("wb") as file:
+                file.write(data)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.link(scratch, path) if once else os.replace(scratch, path)
+        finally:
+            scratch.unlink(missing_ok=True)
+        if sync:
+            sync_folder(path.parent)
+
+    def names(self) -> list[str]:
+        """Return the names of the files and folders right in it, sorted."""
+        try:
+            return sorted(os.listdir(self.local))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def files(self) -> dict[str, int]:
+        """Return all files below it with their sizes."""
+        found = (Path(at, name) for at, _, names in os.walk(self.local) for name in names)
+        return {str(path.relative_to(self.local)): path.stat().st_size for path in found if path.exists()}
+
+    def remove(self, name: str) -> None:
+        """Remove a file or a whole folder, if it is there."""
+        path = self.local / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    def copy(self, names: Iterable[str], to: Folder) -> None:
+        """Link files where both are on one disk, else copy them."""
+        for name in names:
+            if to.local is None:
+                to.write(name, (self.local / name).read_bytes())
+                continue
+            target = to.local / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(self.local / name, target)
+            except OSError:
+                shutil.copyfile(self.local / name, target)
+
+
+def sync_folder(path: Path) -> None:
+    """Have a folder's entries on the disk, so that a new name survives a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

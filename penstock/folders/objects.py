@@ -1,0 +1,170 @@
+"""Folders in object stores: S3 and what speaks like it; Google Cloud Storage and Azure by the same library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.store import from_url
+
+from penstock.errors import StoreFailed
+
+if TYPE_CHECKING:
+    from penstock.folders import Folder
+
+SCHEMES = ("s3", "gs", "az")
+ATTEMPTS = 10
+_PREFIXES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
+# A request that hangs is given up after the first, all tries of it together after the second.
+_REQUEST, _PATIENCE = timedelta(seconds=30), timedelta(seconds=90)
+
+Config = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class ObjectFolder:
+    """A folder in a bucket. The keys travel with it to tasks on other machines, and are never shown."""
+
+    url: str
+    config: Config = field(repr=False)
+    local: None = None
+
+    @classmethod
+    def at(cls, url: str, environment: Mapping[str, str] = os.environ) -> ObjectFolder:
+        """Return the folder at a URL, reached as the standard variables (AWS_*, ...) say."""
+        scheme = urlsplit(url).scheme
+        return cls(url.rstrip("/"), _config(scheme, environment))
+
+    @property
+    def hadoop(self) -> str:
+        """Its address as Hadoop writes it."""
+        scheme, bucket, path, *_ = urlsplit(self.url)
+        if scheme == "az":
+            return f"abfss://{bucket}@{dict(self.config).get('azure_storage_account_name')}.dfs.core.windows.net{path}"
+        return f"{'s3a' if scheme == 's3' else scheme}://{bucket}{path}"
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> ObjectFolder:
+        return ObjectFolder(f"{self.url}/{name}", self.config)
+
+    def read(self, name: str) -> bytes | None:
+        """Return an object's content, or None if there is none."""
+        try:
+            found: bytes = self._ask(name, lambda store, key: bytes(obstore.get(store, key).bytes()))
+            return found
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, data: bytes, *, once: bool = False, sync: bool = True) -> None:
+        """Put an object; a store has it durably as soon as it says so."""
+        try:
+            self._ask(name, partial(obstore.put, file=data, mode="create" if once else "overwrite"))
+        except FileExistsError:
+            # The answer to an earlier try of this call may have been lost on its way.
+            if self.read(name) != data:
+                raise
+
+    def names(self) -> list[str]:
+        """Return the names right in it, sorted."""
+        found = self._ask("", obstore.list_with_delimiter)
+        keys = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
+        return sorted({key.removeprefix(self._key("")).strip("/") for key in keys} - {""})
+
+    def files(self) -> dict[str, int]:
+        """Return all objects below it with their sizes."""
+        found = self._ask("", lambda store, key: obstore.list(store, key).collect())
+        named = {each["path"].removeprefix(self._key("")): each["size"] for each in found}
+        # Hadoop marks a folder by an empty object of the folder's own name.
+        folders = {name.rpartition("/")[0] for name in named}
+        return {name: size for name, size in named.items() if name and name not in folders}
+
+    def remove(self, name: str) -> None:
+        """Remove an object, or all below a folder."""
+        below = [f"{name}/{each}".lstrip("/") for each in (self / name if name else self).files()]
+        for each in [*below, *([name] if name else [])]:
+            try:
+                self._ask(each, obstore.delete)
+            except FileNotFoundError:
+                continue
+
+    def copy(self, names: Iterable[str], to: Folder) -> None:
+        """Copy within the store where both are in one bucket, else by way of this machine."""
+        for name in names:
+            if isinstance(to, ObjectFolder) and self._bucket == to._bucket:
+                self._ask(name, partial(obstore.copy, to=to._key(name)))
+            else:
+                to.write(name, self.read(name) or b"")
+
+    def _ask(self, name: str, what: Callable[[Any, str], Any]) -> Any:
+        with _failures(f"{self.url}/{name}".rstrip("/")):
+            return what(_store(self._bucket, self.config), self._key(name))
+
+    @property
+    def _bucket(self) -> str:
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    def _key(self, name: str) -> str:
+        return f"{urlsplit(self.url).path}/{name}".lstrip("/")
+
+
+def _config(scheme: str, environment: Mapping[str, str]) -> Config:
+    prefix = _PREFIXES[scheme]
+    found = {name.lower(): value for name, value in environment.items() if name.startswith(prefix) and value}
+    known = [(name, value) for name, value in found.items() if name in _KNOWN or scheme != "s3"]
+    return tuple(sorted(known))
+
+
+# What of AWS_* reaches a store; the rest (profiles, SDK paging, ...) is not for the library.
+_KNOWN = {
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+    "aws_region",
+    "aws_default_region",
+    "aws_endpoint_url",
+    "aws_max_attempts",
+}
+
+
+@cache
+def _store(bucket: str, config: Config) -> Any:
+    options = dict(config)
+    attempts = int(options.pop("aws_max_attempts", ATTEMPTS))
+    http = options.get("aws_endpoint_url", "").startswith("http://")
+    return from_url(
+        bucket,
+        config=options,  # type: ignore[call-overload]
+        client_options={"allow_http": http, "timeout": _REQUEST},
+        retry_config={"max_retries": attempts - 1, "retry_timeout": _PATIENCE},
+    )
+
+
+@contextmanager
+def _failures(where: str) -> Iterator[None]:
+    """Turn the library's errors into those that files have, and the rest into ours."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise FileNotFoundError(where) from error
+    except AlreadyExistsError as error:
+        raise FileExistsError(where) from error
+    except BaseError as error:
+        message = f"{where}: the store does not answer as it should: {_reason(error)}"
+        hint = "is it running, and do AWS_ENDPOINT_URL, AWS_REGION and the keys belong to it? Run again when it is"
+        raise StoreFailed(message, hint=hint, transient=True) from error
+
+
+def _reason(error: BaseError) -> str:
+    said = str(error).split("\n")[0]
+    return said.split("Error performing ")[-1][:300]
