@@ -38,3 +38,17 @@ def counted(number: int, noun: str) -> str:
     ('1 record', '1,200 records')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def sized(size: int) -> str:
+    """Write a number of bytes.
+
+    >>> sized(900), sized(5_300_000)
+    ('900 B', '5.3 MB')
+    """
+    value, unit = float(size), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"

@@ -1,0 +1,60 @@
+"""`penstock checkpoints`: what a checkpoint holds, and what of it is damaged."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from penstock.cli.tables import Json, show_json, show_table, sized
+from penstock.settings import Settings
+from penstock.spark.inspect import Inspected, Kept, find_checkpoint, inspect
+
+
+def checkpoints(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Folder or URL, or the pipeline's name.")],
+    json: Json = False,
+) -> None:
+    """Show what a checkpoint holds; every file is read and checked. Exits with 1 if one is damaged."""
+    found = inspect(find_checkpoint(checkpoint, Settings.load()))
+    if json:
+        show_json(asdict(found))
+    else:
+        _show(found)
+    if any(kept.damaged for kept in found.queries.values()):
+        raise typer.Exit(1)
+
+
+def _show(found: Inspected) -> None:
+    typer.echo(f"checkpoint {found.checkpoint} of {found.pipeline}: {sized(found.bytes)}")
+    typer.echo(f"  lineage {found.lineage}, fingerprint {found.fingerprint}, pace {found.pace}")
+    if len(found.generations) > 1:
+        typer.echo(f"  generation {found.generation} of {', '.join(found.generations)}")
+    for query, kept in found.queries.items():
+        _show_query(query, kept)
+
+
+def _show_query(query: str, kept: Kept) -> None:
+    typer.echo(f"query {query}: {sized(kept.bytes)}, watermark {kept.watermark or '-'}")
+    typer.echo(f"  epochs planned {spans(kept.logged)}, done {spans(kept.committed)}")
+    for source, offset in kept.offsets.items():
+        typer.echo(f"  read {source} up to {offset}")
+    if kept.state:
+        head = ["  operator", "node", "stores", "rows", "size", "whole after epochs"]
+        rows = [[f"  {h.operator}", h.node, h.stores, h.rows, sized(h.bytes), spans(h.whole)] for h in kept.state]
+        show_table(head, rows)
+    for file, reason in kept.damaged.items():
+        typer.echo(f"  damaged: queries/{query}/{file} {reason}")
+
+
+def spans(numbers: list[int]) -> str:
+    """Write numbers as spans.
+
+    >>> spans([0, 1, 2, 5]), spans([])
+    ('0-2, 5', '-')
+    """
+    ends = [number for number in numbers if number + 1 not in numbers]
+    starts = [number for number in numbers if number - 1 not in numbers]
+    pairs = zip(starts, ends, strict=True)
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs) or "-"

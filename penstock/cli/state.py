@@ -1,0 +1,47 @@
+"""`penstock state`: the state of a job as a table."""
+
+from __future__ import annotations
+
+import json as text
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.tables import Cell, Json, show_table
+from penstock.settings import Settings
+from penstock.spark.inspect import find_checkpoint
+
+
+def state(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Folder or URL, or the pipeline's name.")],
+    node: Annotated[str | None, typer.Option(help="The node, if several keep state.")] = None,
+    key: Annotated[str | None, typer.Option(help="Rows of this key only; of several columns: A,B.")] = None,
+    at: Annotated[int | None, typer.Option(metavar="EPOCH", min=0, help="State after this epoch.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 100,
+    json: Json = False,
+) -> None:
+    """Show keyed and window state as a table, while the job runs or not."""
+    settings = Settings.load()
+    root = find_checkpoint(checkpoint, settings)
+    from penstock.spark.state_reader import read_state
+
+    found = read_state(root, settings, node=node, key=key, at=at, limit=limit)
+    if json:
+        typer.echo(text.dumps(asdict(found), indent=2, ensure_ascii=False, default=_plain))
+        return
+    typer.echo(f"{found.node}, after epoch {found.epoch}")
+    show_table(found.columns, [[_cell(row[name]) for name in found.columns] for row in found.rows])
+    if found.more:
+        typer.echo(f"(the first {limit:,}; --limit shows more, --key one key)")
+
+
+def _cell(value: Any) -> Cell:
+    if value is None or isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    return _plain(value) if isinstance(value, datetime) else text.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,137 @@
+"""What a checkpoint's files mean, for those who read it without the pipeline's code: `layout.json` beside them.
+
+Spark numbers sources and stateful operators by their places in its plan; here these get back the names that the
+pipeline's author gave.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.aggregates import state_type
+from penstock.errors import CheckpointDamaged, NotSerializable
+from penstock.folders import Folder
+from penstock.plan import codec
+from penstock.plan.explain import explain
+from penstock.plan.graph import Graph, stateful_above
+from penstock.plan.node import Node
+from penstock.plan.nodes import Write
+from penstock.plan.pace import Pace
+from penstock.plan.partials import halves
+from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce
+from penstock.settings import masked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FILE = "layout.json"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful operator: its node, and how state holds it.
+
+    `merges` are the values of a group in their order, `finals` results over them; `folded` are accumulators of Python
+    with their types; `running` if a key has one accumulator for all time.
+    """
+
+    node: str
+    kind: str
+    detail: str
+    keys: list[str]
+    window: str | None = None
+    merges: list[list[str]] = field(default_factory=list)
+    finals: list[list[str]] = field(default_factory=list)
+    folded: list[list[str]] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class QueryLayout:
+    """One query: its sources and operators in Spark's order, its sinks in ours."""
+
+    sources: list[str]
+    sinks: list[str]
+    operators: list[Operator]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All that `layout.json` holds."""
+
+    explain: str = ""
+    plan: Any = None
+    queries: dict[str, QueryLayout] = field(default_factory=dict)
+
+
+def keep_layout(folder: Folder, layout: Layout) -> None:
+    """Write it, unless it is there."""
+    data = json.dumps(asdict(layout), indent=1).encode()
+    if folder.read(FILE) != data:
+        folder.write(FILE, data)
+
+
+def read_layout(folder: Folder) -> Layout:
+    """Return it; an empty one where a run has not written any."""
+    data = folder.read(FILE)
+    if data is None:
+        return Layout()
+    try:
+        found = json.loads(data)
+        return Layout(found["explain"], found["plan"], {name: _query(one) for name, one in found["queries"].items()})
+    except (ValueError, TypeError, KeyError) as error:
+        message = f"{folder}/{FILE} cannot be read: {error!r}"
+        raise CheckpointDamaged(message, hint="remove it: the next run writes it again") from error
+
+
+def layout(name: str, graph: Graph, lane: str, pace: Pace, queries: dict[str, QueryLayout]) -> Layout:
+    """Return the layout of a pipeline."""
+    try:
+        plan = json.loads(masked(codec.to_json(name, graph, pace)))
+    except NotSerializable:
+        plan = None
+    return Layout(masked(explain(name, graph, lane, pace)), plan, queries)
+
+
+def query_layout(
+    frames: Sequence[DataFrame], graph: Graph, outputs: Sequence[Write], asides: Sequence[Write]
+) -> QueryLayout:
+    """Return the layout of one query, which is a union of frames."""
+    sources = [name for frame in frames for name in sources_of(frame)]
+    operators = [_operator(node, graph) for write in outputs for node in stateful_above(write)]
+    return QueryLayout(sources, [graph.name(write) for write in (*outputs, *asides)], operators)
+
+
+def sources_of(frame: DataFrame) -> list[str]:
+    """Return the sources of a streaming frame in the order of Spark's offsets; one may stand there twice."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    found = (leaves.apply(number) for number in range(leaves.size()))
+    names = (leaf.sourceName() for leaf in found if leaf.getClass().getSimpleName() == "StreamingRelationV2")
+    return [name.removeprefix("penstock-") for name in names]
+
+
+def _operator(node: Node, graph: Graph) -> Operator:
+    keys = list(node.keys) if isinstance(node, Grouped | Deduplicate) else []
+    about = (graph.name(node), node.kind, node.detail, keys)
+    if not isinstance(node, Grouped):
+        return Operator(*about)
+    window = str(node.window) if node.window else None
+    if isinstance(node, Reduce):
+        row = state_type(node.input.schema)
+        return Operator(*about, window, folded=[["row", row]]) if window else Operator(*about, running=["row"])
+    assert isinstance(node, Aggregate)
+    if node.python and not window:
+        return Operator(*about, running=list(node.python))
+    split = halves(node)
+    if isinstance(split, str):
+        return Operator(*about, window)
+    folded = [[name, state_type(node.python[name].state)] for name in split.folded]
+    merges, finals = [list(one) for one in split.merges], [list(one) for one in split.finals]
+    return Operator(*about, window, merges, finals, folded)
+
+
+def _query(found: dict[str, Any]) -> QueryLayout:
+    return QueryLayout(found["sources"], found["sinks"], [Operator(**one) for one in found["operators"]])

@@ -1,0 +1,132 @@
+"""Promise: a damaged checkpoint is noticed, and the job goes on from the newest state that is whole."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import CheckpointDamaged
+from penstock.folders import folder
+from penstock.settings import Settings
+from penstock.spark.inspect import inspect
+from tests.spark.stateful_jobs import expected, feed, job, on, snapshots_soon, written
+
+FED = 4
+
+
+@pytest.fixture(scope="module")
+def stopped(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A job that read four files in epochs of their own and was stopped, its windows open; by the kind of state."""
+
+    @cache
+    def job_on(state: str) -> Path:
+        data: Path = tmp_path_factory.mktemp(state)
+        with snapshots_soon(settings):
+            run = job(data).start(checkpoint=data / "checkpoint", settings=on(settings, state))
+            for number in range(FED):
+                feed(data / "in", number)
+                run.process_available()
+            _wait_for(lambda: len({path.parent for path in _snapshots(data)}) == 2)
+            run.stop()
+            run.wait()
+        shutil.copytree(data, _backup(data))
+        return data
+
+    return job_on
+
+
+def _backup(data: Path) -> Path:
+    return data.with_name(f"{data.name}-whole")
+
+
+def _as_it_was(data: Path) -> Path:
+    """The same job as it was when it was stopped, in the same place: its plan has the paths in it."""
+    shutil.rmtree(data)
+    shutil.copytree(_backup(data), data)
+    return data
+
+
+def _wait_for(there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _snapshots(data: Path) -> list[Path]:
+    state = data / "checkpoint" / "queries" / "final" / "state"
+    found = [*state.rglob("*.snapshot"), *state.rglob("*.zip")]
+    return [path for path in found if not path.name.startswith(".")]
+
+
+def _query(data: Path) -> Path:
+    return data / "checkpoint" / "queries" / "final"
+
+
+def _newest(data: Path, *patterns: str) -> Path:
+    found = [path for pattern in patterns for path in _query(data).glob(pattern) if path.stem.isdigit()]
+    return max(found, key=lambda path: int(path.stem))
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def _damage(data: Path, what: str) -> None:
+    if what == "newest state":
+        newest = _newest(data, "state/0/0/*.delta", "state/0/0/*.changelog")
+        for path in newest.parent.glob(f"{newest.stem}.*"):
+            _flip(path)
+    elif what == "state of several epochs":
+        for path in _query(data).glob("state/0/1/*.*"):
+            if path.stem.isdigit() and int(path.stem) > 3:
+                _cut(path)
+    elif what == "snapshot":
+        for path in _snapshots(data):
+            _cut(path)
+    elif what == "commit":
+        _cut(_newest(data, "commits/*"))
+    else:
+        _newest(data, "offsets/*").write_bytes(b"")
+
+
+STATE = ["newest state", "state of several epochs", "snapshot"]
+CASES = [*(("memory", what) for what in (*STATE, "commit", "offsets")), *(("rocksdb", what) for what in STATE)]
+
+
+@pytest.mark.parametrize(("state", "what"), CASES)
+def test_a_damaged_checkpoint_gives_the_results_of_a_whole_one(
+    state: str, what: str, stopped: Callable[[str], Path], settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = _as_it_was(stopped(state))
+    _damage(data, what)
+    assert inspect(folder(data / "checkpoint")).queries["final"].damaged
+    feed(data / "in", FED)
+    job(data).run(until="ended", checkpoint=data / "checkpoint", settings=on(settings, state))
+    assert written(data / "out") == expected(FED + 1)
+    (said,) = (record.message for record in caplog.records if record.name == "penstock.spark.damage")
+    assert "set-aside" in said
+    assert not inspect(folder(data / "checkpoint")).queries["final"].damaged
+
+
+def test_a_checkpoint_without_any_whole_state_says_which_file_is_bad(
+    stopped: Callable[[str], Path], settings: Settings
+) -> None:
+    data = _as_it_was(stopped("rocksdb"))
+    for path in [*_query(data).glob("state/0/0/*.*"), _query(data) / "offsets" / "2"]:
+        if path.is_file():
+            _cut(path)
+    with pytest.raises(CheckpointDamaged, match=r"offsets/2 .* is lost") as error:
+        job(data).run(until="drained", checkpoint=data / "checkpoint", settings=settings)
+    assert "savepoint" in str(error.value)
