@@ -1,25 +1,58 @@
-"""Fingerprints: what a checkpoint belongs to.
+"""Fingerprints: what state belongs to, and what a plan was when a checkpoint was written.
 
 Spark accepts a changed window length on an old checkpoint in silence, so state is bound to a fingerprint of what
-gives it its meaning: keys and their types, window, delay, lateness and aggregates. Stateless nodes do not count.
+gives it its meaning: keys and their types, window, delay, lateness and what is merged. Stateless nodes do not count,
+nor do the names and places of results: those are made of the state anew.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from types import CodeType
 from typing import Any
 
+from penstock.aggregates import Aggregator
+from penstock.contracts import Connector, Source
+from penstock.durations import span_text
 from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime
 from penstock.plan.partials import halves
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce
+from penstock.schema import Schema
+from penstock.windows import Window
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a checkpoint keeps of a node.
+
+    `meaning` is what gives its state its meaning, part by part; empty if it has none. `does` is for people; `code` is
+    a hash of its arguments and of the functions that it calls.
+    """
+
+    kind: str
+    inputs: list[str]
+    does: str
+    code: str
+    meaning: dict[str, str]
+
+
+def described(graph: Graph) -> dict[str, Described]:
+    """Describe a plan, node by node, under their names."""
+    found = {graph.name(node): _described(node, graph) for node in graph.nodes}
+    sink = graph.rejected_to
+    if sink is not None:
+        found[sink.name] = Described("write", [], f"rejected rows to {type(sink).__name__}", _code(sink), {})
+    return found
 
 
 def fingerprint(node: Node) -> str:
     """Return a short hash that changes when the node's state would change its meaning."""
-    return _hash(_meaning(node))
+    return _hash(meaning(node))
 
 
 def fingerprints(graph: Graph) -> dict[str, str]:
@@ -35,31 +68,88 @@ def skeleton(graph: Graph) -> str:
     return _hash([reads, modes, fingerprints(graph)])
 
 
-def _meaning(node: Node) -> list[Any]:
-    delays = sorted(n.max_delay_us for n in upstream(node) if isinstance(n, EventTime))
-    types = node.inputs[0].schema.types
+def meaning(node: Node) -> dict[str, str]:
+    """Return what gives a node's state its meaning, part by part."""
+    if not node.stateful:
+        return {}
+    delays = sorted({n.max_delay_us for n in upstream(node) if isinstance(n, EventTime)})
+    common = {"max_delay": ", ".join(map(span_text, delays))} if delays else {}
     if isinstance(node, Deduplicate):
-        return [node.kind, delays, [[key, types[key]] for key in node.keys], node.within_us]
-    if not isinstance(node, Grouped):
-        return [node.kind]
-    common = [node.kind, delays, [[key, types[key]] for key in node.keys], str(node.window), node.lateness_us]
+        return {"keys": _keys(node.keys, node), "within": span_text(node.within_us), **common}
+    assert isinstance(node, Grouped)
+    parts = {"keys": _keys(node.keys, node), "window": str(node.window or "none"), "emit": node.emit, **common}
+    parts["allowed_lateness"] = span_text(node.lateness_us)
     if isinstance(node, Aggregate):
-        return [*common, node.emit, [[name, _what(what)] for name, what in node.aggregates], _layout(node)]
+        parts["aggregates"] = "; ".join(_held(node))
     if isinstance(node, Reduce):
-        return [*common, node.emit, node.input.schema.ddl]
-    return common
+        parts["rows"] = node.input.schema.ddl
+    return parts
 
 
-def _layout(node: Aggregate) -> Any:
-    """How Spark's state holds it: merged partials or whole aggregates, whichever lane made them."""
+def _keys(keys: tuple[str, ...], node: Node) -> str:
+    types = node.inputs[0].schema.types
+    return ", ".join(f"{key} {types[key]}" for key in keys) or "none"
+
+
+def _held(node: Aggregate) -> list[str]:
+    """What Spark's state holds, in its order: merged partials or whole aggregates, whichever lane made them."""
     split = halves(node)
-    return None if isinstance(split, str) else [split.finals, split.folded]
+    if isinstance(split, str):
+        return [what if isinstance(what, str) else _aggregator(what) for _, what in node.aggregates]
+    return [*split.held, *(_aggregator(node.python[name]) for name in split.folded)]
 
 
-def _what(what: Any) -> Any:
-    return what if isinstance(what, str) else [type(what).__name__, list(what.inputs), str(what.state)]
+def _aggregator(what: Aggregator) -> str:
+    return f"{type(what).__name__}({', '.join(what.inputs)}) {what.state}"
+
+
+def _described(node: Node, graph: Graph) -> Described:
+    inputs = [graph.name(one) for one in node.inputs]
+    return Described(node.kind, inputs, node.detail, _code(node), meaning(node))
+
+
+def _code(value: Any) -> str:
+    return _hash(_parts(value))
+
+
+def _parts(value: Any) -> Any:
+    """Return what tells two values apart, the code of functions included; names and inputs of nodes do not count."""
+    if isinstance(value, Node):
+        own = [part.name for part in fields(value) if part.init and part.name not in ("name", "input", "streams")]
+        return [value.kind, [_parts(getattr(value, name)) for name in own]]
+    if isinstance(value, Source):
+        return [type(value).__name__, value.schema.ddl]
+    if isinstance(value, Connector):
+        own = [_parts(one) for one in vars(value).values() if callable(one)] if value.spec() is None else []
+        return [type(value).__name__, value.spec(), own]
+    if isinstance(value, Aggregator):
+        steps = [_parts(getattr(value, step)) for step in ("start", "add", "merge", "finish")]
+        return [_aggregator(value), value.result, steps]
+    if isinstance(value, tuple):
+        return [_parts(one) for one in value]
+    if isinstance(value, Schema):
+        return value.ddl
+    if value is None or isinstance(value, str | int | float | Window):
+        return str(value)
+    return _function(value) if callable(value) else type(value).__qualname__
+
+
+def _function(function: Callable[..., Any]) -> Any:
+    code = getattr(function, "__code__", None) or getattr(getattr(function, "__func__", None), "__code__", None)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return [name, _bytecode(code) if code else None]
+
+
+def _bytecode(code: CodeType) -> Any:
+    return [code.co_code.hex(), code.co_names, [_constant(one) for one in code.co_consts]]
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(map(repr, value))
+    return _bytecode(value) if isinstance(value, CodeType) else repr(value)
 
 
 def _hash(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -38,6 +38,10 @@ class Partial:
     type: str
     condition: str | None = None
 
+    def __str__(self) -> str:
+        what = "count(*)" if self.call == "rows" else f"{self.call}({', '.join(self.arguments)})"
+        return f"{what} {self.type}{f' where {self.condition}' if self.condition else ''}"
+
     @property
     def of_row(self) -> str:
         """The partial of a single row, for rows that reach Spark one by one."""
@@ -117,7 +121,12 @@ def _avg(call: Call, columns: Columns) -> str:
         message = "avg() of a decimal is rounded by Spark's own rules"
         raise Stays(message)
     _number(call)
-    return f"sum({columns.add('sum_double', DOUBLE, call)}) / nullif({_count(call, columns)}, 0)"
+    # Where it loses nothing, the partial of sum() serves: then an avg() that is added later finds its state there.
+    if call.kind.name in _SMALL_INTEGERS or not call.kind.is_integer:
+        total = f"CAST({_sum(call, columns)} AS DOUBLE)"
+    else:
+        total = f"sum({columns.add('sum_double', DOUBLE, call)})"
+    return f"{total} / nullif({_count(call, columns)}, 0)"
 
 
 def _number(call: Call) -> None:

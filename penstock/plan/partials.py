@@ -6,6 +6,7 @@ partial for every pane: the longest span that lies wholly inside or outside each
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import gcd
 
@@ -25,9 +26,14 @@ MOST_PANES = 1000
 
 @dataclass(frozen=True)
 class Halves:
-    """An aggregation in two halves: `finals` are result columns over partial columns, `folded` those made by Python."""
+    """An aggregation in two halves.
+
+    `merges` are over partial columns: what the state holds, in an order of its own, so that results may be added or
+    change their places. `finals` are result columns over merges, `folded` those made by Python.
+    """
 
     partials: tuple[Partial, ...]
+    merges: tuple[tuple[str, str], ...]
     finals: tuple[tuple[str, str], ...]
     folded: tuple[str, ...] = ()
     pane_us: int | None = None
@@ -35,6 +41,11 @@ class Halves:
     def name(self, number: int) -> str:
         """The name of a partial column."""
         return f"{PREFIX}{number}"
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """What the state holds, in its order."""
+        return tuple(_held(merged, self.partials) for _, merged in self.merges)
 
     def fold_name(self, result: str) -> str:
         """The name of the column with an aggregator's partial accumulators."""
@@ -44,6 +55,7 @@ class Halves:
 def halves(node: Aggregate) -> Halves | str:
     """Split an aggregation, or say why it cannot be."""
     columns = Columns()
+    merges: dict[str, str] = {}
     schema = node.input.schema
     try:
         pane_us = _pane(node.window) if node.window else None
@@ -51,10 +63,12 @@ def halves(node: Aggregate) -> Halves | str:
             _portable(quoted(key), schema)
         _check_python(node)
         sql = ((name, what) for name, what in node.aggregates if isinstance(what, str))
-        finals = tuple((name, _final(what, schema, columns)) for name, what in sql)
+        finals = tuple((name, _final(what, schema, columns, merges)) for name, what in sql)
     except Stays as stays:
         return str(stays)
-    return Halves(tuple(columns.partials), finals, tuple(node.python), pane_us)
+    partials = tuple(columns.partials)
+    ordered = sorted(((name, merged) for merged, name in merges.items()), key=lambda one: _held(one[1], partials))
+    return Halves(partials, tuple(ordered), finals, tuple(node.python), pane_us)
 
 
 def _pane(window: Window) -> int:
@@ -78,14 +92,26 @@ def _check_python(node: Aggregate) -> None:
             _portable(sql, node.input.schema)
 
 
-def _final(what: str, schema: Schema, columns: Columns) -> str:
-    """Return a result as Spark SQL over partial columns."""
+def _final(what: str, schema: Schema, columns: Columns, merges: dict[str, str]) -> str:
+    """Return a result as Spark SQL over merges, which are noted with their names."""
     tree = exp.Paren(this=parse_verbatim(what, node="aggregate"))
-    for call in [one for one in tree.find_all(exp.Anonymous) if is_aggregate(one.name)]:
+    for call in _aggregates(tree):
         outer = call.parent if isinstance(call.parent, exp.Filter) else call
         merged = merge(_call(call, schema), columns)
         outer.replace(parse_verbatim(f"({merged})", node="aggregate"))
+    for call in _aggregates(tree):
+        name = merges.setdefault(_text(call), f"{PREFIX}m{len(merges)}")
+        call.replace(exp.column(name))
     return _text(tree.this)
+
+
+def _aggregates(tree: exp.Expr) -> list[exp.Anonymous]:
+    return [one for one in tree.find_all(exp.Anonymous) if is_aggregate(one.name)]
+
+
+def _held(merged: str, partials: tuple[Partial, ...]) -> str:
+    """Return the partials of a merge, spelled out; they say how they are merged."""
+    return " with ".join(str(partials[int(number)]) for number in re.findall(rf"{PREFIX}(\d+)", merged))
 
 
 def _call(call: exp.Anonymous, schema: Schema) -> Call:
