@@ -49,8 +49,9 @@ bench-log: $(READY) ## Measure the log beside Apache Kafka, which is fetched the
 bench-peers: $(READY) ## Install the other streaming systems, each in an environment of its own
 	$(BIN)/python -m benchmarks.peers install
 
-crash: $(READY) ## Kill running jobs at random and compare their output: make crash RUNS=100
-	$(BIN)/python -m pytest -q tests/crash/test_kill.py --crash-runs=$(RUNS)
+crash: RUNS = 100
+crash: $(READY) ## Kill running jobs at random and compare their output: make crash RUNS=100 SEED=1
+	$(BIN)/python -m tests.crash.matrix --runs $(RUNS) $(if $(SEED),--seed $(SEED))
 
 crash-log: $(READY) ## Kill the event log under load and judge what its clients saw: make crash-log RUNS=100
 	$(BIN)/python -m pytest -q -s tests/crash/test_log_kill.py --crash-runs=$(RUNS)

@@ -98,6 +98,26 @@ def log(
     raise typer.Exit(_benchmark("log").run(json=json, records=records, seconds=seconds, spark=spark) or 0)
 
 
+@app.command()
+def examples(
+    scale: Annotated[float, typer.Option(min=0.001, help="How much of the usual input.")] = 1.0,
+    json: Json = None,
+) -> None:
+    """Run the pipelines of examples/ with the native lane and without it, by turns."""
+    raise typer.Exit(_benchmark("examples").run(json=json, scale=scale) or 0)
+
+
+@app.command()
+def sinks(
+    events: Annotated[
+        int, typer.Option(min=1, help="How many events are replayed; each sink gets a sixth.")
+    ] = 6_000_000,
+    json: Json = None,
+) -> None:
+    """Measure what exactly-once costs at each sink, a restart after kill -9 beside Spark's own, and a replay."""
+    raise typer.Exit(_benchmark("sinks").run(json=json, events=events) or 0)
+
+
 def _format_of(source: From, given: Format | None) -> Format:
     if source == "topic" and given == "parquet":
         message = "--source topic: a record holds one row, which cannot be parquet"

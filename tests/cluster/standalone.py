@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,7 @@ import pyspark
 from penstock.spark.java import find_java
 
 WAIT_SECONDS = 400
+ORPHAN_SECONDS = 15
 HOST = "127.0.0.1"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = re.compile(r"Successfully registered with master (\S+)")
@@ -33,24 +35,35 @@ class Cluster:
     url: str
     python: Path
     pids: list[int]
+    start_worker: Callable[[], int]
 
     def executors(self) -> list[psutil.Process]:
         """Return the executors that run now."""
         children = [child for pid in self.pids for child in psutil.Process(pid).children()]
         return [child for child in children if _is_executor(child)]
 
+    def replace_worker(self, number: int) -> None:
+        """Kill -9 a worker, whose executors then end by themselves, and start another in its place."""
+        worker = psutil.Process(self.pids[number])
+        orphans = worker.children(recursive=True)
+        worker.kill()
+        self.pids[number] = self.start_worker()
+        for left in psutil.wait_procs(orphans, timeout=ORPHAN_SECONDS)[1]:
+            left.kill()
+
 
 @contextmanager
 def standalone(folder: Path, workers: int = 2) -> Iterator[Cluster]:
     """Run a master and workers of one core and 1 GB each, as long as the block lasts."""
     with ExitStack() as ends:
-        url = _started(ends, folder / "master", _MASTER, "master.Master", "--port", "0")
-        pids: list[int] = []
-        for number in range(workers):
-            work = folder / f"worker-{number}"
+        url, numbers = _started(ends, folder / "master", _MASTER, "master.Master", "--port", "0")[1], count()
+
+        def start_worker() -> int:
+            work = folder / f"worker-{next(numbers)}"
             options = ["--port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(work), url]
-            _started(ends, work, _REGISTERED, "worker.Worker", *options, pids=pids)
-        yield Cluster(url, _python_without_us(folder), pids)
+            return _started(ends, work, _REGISTERED, "worker.Worker", *options)[0]
+
+        yield Cluster(url, _python_without_us(folder), [start_worker() for _ in range(workers)], start_worker)
 
 
 def _python_without_us(folder: Path) -> Path:
@@ -62,10 +75,8 @@ def _python_without_us(folder: Path) -> Path:
     return path
 
 
-def _started(
-    ends: ExitStack, folder: Path, says: re.Pattern[str], kind: str, *options: str, pids: list[int] | None = None
-) -> str:
-    """Start a process of the cluster and return what it says once it is ready."""
+def _started(ends: ExitStack, folder: Path, says: re.Pattern[str], kind: str, *options: str) -> tuple[int, str]:
+    """Start a process of the cluster; return its id and what it says once it is ready."""
     folder.mkdir(parents=True)
     log = folder / "log"
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -73,12 +84,10 @@ def _started(
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=folder, env=_environment(), stdout=output, stderr=output)
     ends.callback(_end, process)
-    if pids is not None:
-        pids.append(process.pid)
     wait_for(lambda: says.search(log.read_text()) or process.poll() is not None, f"{kind} did not start")
     found = says.search(log.read_text())
     assert found, log.read_text()[-2000:]
-    return found[1]
+    return process.pid, found[1]
 
 
 def wait_for(condition: Callable[[], object], otherwise: str) -> None:

@@ -1,102 +1,140 @@
-"""Promise: exactly once, end to end, under kill -9. Real processes, killed at random moments."""
+"""Promise: exactly once, end to end, under kill -9. A few runs of the crash matrix; `make crash` plays many."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
-import signal
+import shutil
 import subprocess
-import sys
-import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import duckdb
+import psutil
 import pytest
 
-# The first aggregates in the native lane, inside the scan; the second has branches and Python, so Spark does all of it.
-PIPELINES = {
-    "native": """
-    return ps.Pipeline("job", prices(trades))
-""",
-    "branches": """
-    noted = trades.map(lambda row: row, on_error="fail")
-    return ps.Pipeline("job", prices(noted), noted.filter("size > 990").to(ps.files(f"{data}/large")))
-""",
-}
-HEAD = """
-import penstock as ps
+from tests.cluster.standalone import wait_for
+from tests.crash.cells import Cell
+from tests.crash.driver import Driver
+from tests.crash.judge import Findings
+from tests.crash.run import Run
+from tests.crash.services import Services
 
-def job(data: str) -> ps.Pipeline:
-    def prices(rows):
-        windows = rows.filter("size > 0").event_time("ts", "5s").key_by("symbol").window(
-            ps.tumbling("10s"), late_to=ps.files(f"{data}/late"))
-        return windows.aggregate(volume="sum(size)", trades="count(*)").to(ps.files(f"{data}/prices"))
-
-    trades = ps.read_files(f"{data}/trades", schema="symbol string, price double, size bigint, ts timestamp")
-"""
+EPOCHS = 8
 
 
-@pytest.mark.parametrize("kind", PIPELINES)
-def test_a_killed_job_writes_each_result_once(kind: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    from penstock.demo.trades import write_trades
-
-    seed = int(os.environ.get("PENSTOCK_TEST_SEED", random.SystemRandom().randrange(10**6)))
-    chance = random.Random(seed)
-    print(f"PENSTOCK_TEST_SEED={seed}")
-    write_trades(tmp_path / "trades", 400_000, 50, seed)
-    (tmp_path / "job.py").write_text(HEAD + PIPELINES[kind])
-    for _ in range(pytestconfig.getoption("--crash-runs")):
-        _kill_somewhere(tmp_path, chance)
-    finished = _start(tmp_path)
-    out, _ = finished.communicate()
-    assert finished.returncode == 0, out
-    _same_as_batch(tmp_path, large=kind == "branches")
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    with Services(tmp_path_factory.mktemp("services")) as made:
+        yield made
 
 
-def _start(folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "penstock.cli", "run", str(folder / "job.py"), "--set", f"data={folder}"]
-    command += ["--checkpoint", str(folder / "checkpoint"), "--until", "ended"]
-    env = os.environ | {"PENSTOCK_EPOCH_ROWS": "50000"}
-    # These runs are short: a JVM that compiles little starts sooner.
-    env |= {"PENSTOCK_SPARK": "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=env)
+@pytest.fixture
+def seed() -> int:
+    chosen = int(os.environ.get("PENSTOCK_TEST_SEED", random.SystemRandom().randrange(10**6)))
+    print(f"PENSTOCK_TEST_SEED={chosen}")
+    return chosen
 
 
-def _kill_somewhere(folder: Path, chance: random.Random) -> None:
-    """Kill the driver a moment after an epoch: in the next one's scan, write or commit, or between two."""
-    job = _start(folder)
-    assert job.stdout is not None
-    said = []
-    for line in job.stdout:
-        said.append(line)
-        if line.startswith("epoch") and chance.random() < 0.6:
-            break
-    time.sleep(chance.random() * 0.8)
-    job.send_signal(signal.SIGKILL)
-    job.wait()
-    job.stdout.close()
-    assert any(line.startswith("epoch") for line in said), "".join(said)
+def test_a_killed_driver_writes_nothing_once_another_has_its_checkpoint_and_one_without_jvm_ends(
+    tmp_path: Path, services: Services, seed: int
+) -> None:
+    run = Succession(seed, Cell("files", "files", "windowed", "spark", "driver"), tmp_path, services, EPOCHS)
+    run.play()
+    assert run.trouble == ""
+    assert set(run.findings.values()) == {Findings()}
+    assert run.jvm_outlived_its_lease is False
+    assert run.kills[1:] == ["jvm"]
 
 
-def _same_as_batch(folder: Path, *, large: bool) -> None:
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute(f"CREATE VIEW raw AS FROM read_parquet('{folder}/trades/*.parquet')")
-    late = "SELECT * FROM raw LIMIT 0"
-    if list((folder / "late").glob("*.parquet")):
-        late = f"SELECT symbol, price, size, ts FROM read_parquet('{folder}/late/*.parquet')"
-    expected = f"""
-        SELECT symbol, time_bucket(INTERVAL 10 SECOND, ts) AS window_start,
-               sum(size)::BIGINT AS volume, count(*) AS trades
-        FROM (SELECT * FROM raw WHERE size > 0 EXCEPT ALL {late}) GROUP BY ALL"""
-    actual = f"SELECT symbol, window_start, volume, trades FROM read_parquet('{folder}/prices/*.parquet')"
-    _assert_equal(connection, expected, actual)
-    if large:
-        kept = f"SELECT * FROM read_parquet('{folder}/large/*.parquet')"
-        _assert_equal(connection, "SELECT * FROM raw WHERE size > 990", kept)
+@dataclass
+class Succession(Run):
+    """While the driver runs a second one is kept out; when its Python is killed the next one waits for its JVM.
+
+    And when that one's JVM is killed, its Python says so and ends.
+    """
+
+    jvm_outlived_its_lease: bool | None = field(default=None, init=False)
+
+    def _wait_for_a_moment(self) -> None:
+        self.driver.wait_for_epochs(2)
+
+    def _kill(self) -> str:
+        jvm = next(one for one in self.driver.family if one.name() == "java")
+        return self._kill_python(jvm) if not self.kills else self._kill_jvm(jvm)
+
+    def _kill_jvm(self, jvm: psutil.Process) -> str:
+        jvm.kill()
+        self.driver.wait()
+        assert self.driver.process is not None
+        assert self.driver.process.returncode == 1, self.driver.said
+        assert "JVM is gone" in self.driver.said
+        return "jvm"
+
+    def _kill_python(self, jvm: psutil.Process) -> str:
+        assert self.driver.process is not None
+        self._keep_a_second_one_out()
+        self.driver.process.kill()
+        self.driver.process.wait()
+        assert jvm.is_running(), "the JVM lives a moment longer"
+        self.driver.start()
+        following = self.driver.process.pid
+        wait_for(lambda: self._holder() == following, "the next driver never got the lease")
+        self.jvm_outlived_its_lease = _lives(jvm)
+        return "python"
+
+    def _keep_a_second_one_out(self) -> None:
+        folder = self.folder / "second"
+        folder.mkdir()
+        second = Driver(self.driver.command, self.driver.env, folder, self.driver.deadline)
+        second.start()
+        second.wait()
+        assert second.process is not None
+        assert second.process.returncode == 2, second.said
+        assert "is in use" in second.said
+
+    def _holder(self) -> int | None:
+        try:
+            pid: int = json.loads((self.folder / "checkpoint" / "lease").read_bytes())["pid"]
+        except ValueError:
+            return None
+        return pid
 
 
-def _assert_equal(connection: duckdb.DuckDBPyConnection, expected: str, actual: str) -> None:
-    lost = connection.sql(f"({expected}) EXCEPT ALL ({actual})").fetchall()
-    extra = connection.sql(f"({actual}) EXCEPT ALL ({expected})").fetchall()
-    assert (lost, extra) == ([], [])
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_worker_dies_and_the_clock_jumps_back_yet_every_row_is_there_once(
+    tmp_path: Path, services: Services, seed: int
+) -> None:
+    run = ClockBack(seed, Cell("topic", "topic", "aggregated", "native", "worker"), tmp_path, services, EPOCHS)
+    run.play()
+    assert run.trouble == ""
+    assert set(run.findings.values()) == {Findings()}
+
+
+@dataclass
+class ClockBack(Run):
+    """With each worker that is killed the wall clock goes an hour back, and later on again."""
+
+    def _environment(self) -> dict[str, str]:
+        compiler = shutil.which("cc")
+        if compiler is None:
+            pytest.skip("no C compiler here, and without it the clock cannot be turned back")
+        library = self.folder / "clock.so"
+        source = Path(__file__).with_name("clock.c")
+        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
+        return super()._environment() | {"LD_PRELOAD": str(library), "CLOCK_BEHIND": str(self._behind)}
+
+    @property
+    def _behind(self) -> Path:
+        return self.folder / "clock-behind"
+
+    def _kill(self) -> str:
+        self._behind.unlink() if self._behind.exists() else self._behind.touch()
+        return super()._kill()

@@ -1,0 +1,149 @@
+"""A job as a user runs it: `penstock run` in a process of its own, watched by what it says, killed with its kin."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+_EPOCH = re.compile(r"^epoch ", re.MULTILINE)
+POLL_SECONDS = 0.02
+
+
+class Driver:
+    """Starts the job, again after each death; `lives` says how often, `said` what the present one wrote."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], folder: Path, deadline: float) -> None:
+        self.command, self.env, self.folder, self.deadline = [*command], {**os.environ, **env}, folder, deadline
+        self.lives = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Begin another life; its output goes to a file of its own."""
+        self.lives += 1
+        with self._output.open("wb") as out:
+            penstock = [sys.executable, "-m", "penstock.cli", *self.command]
+            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": subprocess.STDOUT}
+            self.process = subprocess.Popen(penstock, cwd=ROOT, env=self.env, **streams)  # type: ignore[call-overload]
+
+    @property
+    def _output(self) -> Path:
+        return self.folder / f"driver-{self.lives}.log"
+
+    @property
+    def said(self) -> str:
+        return self._output.read_text(errors="replace")
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs this life has finished."""
+        return len(_EPOCH.findall(self.said))
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.process is not None and self.process.poll() == 0
+
+    def wait_for_epochs(self, count: int) -> None:
+        """Wait until this life has finished so many epochs, or has ended."""
+        while self.runs and self.epochs < count:
+            self._tick()
+
+    def wait(self) -> None:
+        """Wait for the end."""
+        while self.runs:
+            self._tick()
+
+    def rest(self, seconds: float) -> None:
+        """Let it go on for a moment, or to its end."""
+        until = time.monotonic() + seconds
+        while self.runs and time.monotonic() < until:
+            self._tick()
+
+    def kill(self, chance: random.Random) -> str:
+        """Kill -9 its Python, which its JVM outlives by seconds; or its JVM; or both. Say which."""
+        assert self.process is not None
+        jvm = [one for one in self.family if _is(one, "java")]
+        how = chance.choice(["python", "python", "jvm", "both"])
+        if how != "jvm" or not jvm:
+            self.process.kill()
+        if how != "python":
+            _kill(jvm)
+        self._wait_for_death()
+        return how
+
+    def kill_worker(self, chance: random.Random) -> str:
+        """Kill -9 one of the Pythons that Spark runs."""
+        return kill_worker(self.family, chance)
+
+    @property
+    def family(self) -> list[psutil.Process]:
+        """All that descend from it now."""
+        assert self.process is not None
+        try:
+            return psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def end(self) -> None:
+        """Kill what is left of it."""
+        if self.runs:
+            assert self.process is not None
+            family = self.family
+            self.process.kill()
+            _kill(family)
+            self.process.wait()
+
+    def _wait_for_death(self) -> None:
+        """A driver whose JVM is gone ends by itself; its error is not for us."""
+        self.wait()
+
+    def _tick(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise TimeoutError(f"the job did not end in time; its last words: {self.said[-500:]}")
+        time.sleep(POLL_SECONDS)
+
+
+def kill_worker(family: Sequence[psutil.Process], chance: random.Random) -> str:
+    """Kill -9 one Python among these processes, not the one that starts the others if there are others."""
+    pythons = {one.pid: one for one in family if _is(one, "pyspark")}
+    leaves = [one for one in pythons.values() if not _children(one) & pythons.keys()] or [*pythons.values()]
+    if not leaves:
+        return "nobody"
+    chosen = chance.choice(sorted(leaves, key=lambda one: one.pid))
+    _kill([chosen])
+    return "worker"
+
+
+def _children(process: psutil.Process) -> set[int]:
+    try:
+        return {child.pid for child in process.children()}
+    except psutil.Error:
+        return set()
+
+
+def _is(process: psutil.Process, word: str) -> bool:
+    try:
+        line = process.cmdline()
+        return word in os.path.basename(line[0]) if word == "java" else any(word in part for part in line[1:])
+    except (psutil.Error, IndexError):
+        return False
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for one in processes:
+        try:
+            one.kill()
+        except psutil.NoSuchProcess:
+            continue
