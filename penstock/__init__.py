@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from penstock.outputs import collect as collect
     from penstock.outputs import console as console
     from penstock.outputs import files as files
+    from penstock.outputs import table as table
     from penstock.outputs import topic as topic
+    from penstock.outputs import webhook as webhook
     from penstock.pipeline import Pipeline as Pipeline
     from penstock.report import Counts as Counts
     from penstock.report import Progress as Progress
@@ -49,7 +51,7 @@ _HOMES = {
     "contracts": ("Epoch", "Rejected", "Sink", "Source"),
     "errors": ("CheckpointError", "PenstockError", "PipelineError", "RunError", "SettingsError"),
     "inputs": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic"),
-    "outputs": ("callback", "collect", "console", "files", "topic"),
+    "outputs": ("callback", "collect", "console", "files", "table", "topic", "webhook"),
     "pipeline": ("Pipeline",),
     "report": ("Counts", "Progress", "Report"),
     "schema": ("Schema",),

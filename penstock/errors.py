@@ -11,9 +11,10 @@ PenstockError                 .node .hint .transient, exit code
 │   └── UnknownTopic, UnknownGroup, BrokerRefused
 ├── CheckpointError    (2)    the checkpoint does not fit
 │   ├── CheckpointInUse, CheckpointMismatch, CheckpointDamaged
+│   └── CheckpointMissing, CheckpointExists
 └── RunError           (1)    the job failed while it ran
     ├── ExpressionFailed, FunctionFailed, RowRejected
-    └── SourceFailed, SinkFailed, NoBroker, DiskFull, PortTaken, SparkFailed
+    └── SourceFailed, SinkFailed, NoBroker, StoreFailed, DiskFull, PortTaken, SparkFailed
 """
 
 from __future__ import annotations
@@ -179,6 +180,14 @@ class CheckpointDamaged(CheckpointError):
     """A file of the checkpoint cannot be read."""
 
 
+class CheckpointMissing(CheckpointError):
+    """There is no checkpoint, savepoint, epoch or state of that name."""
+
+
+class CheckpointExists(CheckpointError):
+    """A checkpoint or savepoint is where a new one should be."""
+
+
 class RunError(PenstockError):
     """The job failed while it ran; it can be run again from its checkpoint."""
 
@@ -205,6 +214,10 @@ class SinkFailed(RunError):
 
 class NoBroker(RunError):
     """No broker answers at the address that was given."""
+
+
+class StoreFailed(RunError):
+    """The store of a checkpoint or savepoint does not answer, or refuses."""
 
 
 class DiskFull(RunError):

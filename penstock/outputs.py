@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.connectors.callback import CallbackSink
@@ -10,9 +10,12 @@ from penstock.connectors.collect import CollectSink
 from penstock.connectors.console import ConsoleSink
 from penstock.connectors.files import FileSink
 from penstock.contracts import Epoch, Guarantee
+from penstock.durations import Span
 
 if TYPE_CHECKING:
+    from penstock.connectors.tables.table_sink import TableSink
     from penstock.connectors.topic_sink import TopicSink
+    from penstock.connectors.webhook import WebhookSink
 
 
 def files(
@@ -20,10 +23,11 @@ def files(
     *,
     format: Literal["parquet", "csv", "json"] = "parquet",
     partition_by: str | Sequence[str] = (),
+    guarantee: Guarantee | None = None,
 ) -> FileSink:
-    """Write files to a folder, exactly once: readers that list it see whole epochs only."""
+    """Write files to a folder or to s3://, gs://, az://BUCKET/PATH, exactly once: readers see committed files only."""
     names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    return FileSink(path, format, names)
+    return FileSink(path, format, names, guarantee)
 
 
 def topic(
@@ -34,13 +38,52 @@ def topic(
     connection: str = "log",
     guarantee: Guarantee | None = None,
 ) -> TopicSink:
-    """Write each row as a record to a topic of Penstock's log or of Kafka; at least once.
+    """Write each row as a record to a topic of Penstock's log or of Kafka; exactly once, for read_committed readers.
 
     `key` is SQL: records of one key keep their order, and with it the sink takes rows that are updated later.
     """
     from penstock.connectors.topic_sink import TopicSink
 
     return TopicSink(name, key, format, connection, guarantee)
+
+
+def table(
+    name: str,
+    *,
+    connection: str,
+    mode: Literal["append", "upsert"] = "append",
+    key: str | Sequence[str] | None = None,
+    remove: str | None = None,
+    guarantee: Guarantee | None = None,
+) -> TableSink:
+    """Write rows to a table of PostgreSQL or SQLite, exactly once; a table that is missing is made.
+
+    `connection` is a name in the settings, `postgresql://user:password@host:5432/database` or `sqlite:///path`.
+    "upsert" keeps the last row of each key, by default the stream's own, and so takes rows that are updated later;
+    `remove` is SQL: a row for which it holds removes its key.
+    """
+    from penstock.connectors.tables.table_sink import TableSink
+
+    names = (key,) if isinstance(key, str) else tuple(key or ())
+    return TableSink(name, connection, mode, names, remove, guarantee)
+
+
+def webhook(
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    rows: int = 500,
+    timeout: Span = "10s",
+    retries: int = 5,
+) -> WebhookSink:
+    """Post rows to a web address as JSON arrays of at most `rows`; at least once, with an `Idempotency-Key`.
+
+    `url` may be a name in the settings. What is not answered, or by 5xx or 429, is tried again; other answers than
+    2xx stop the job.
+    """
+    from penstock.connectors.webhook import WebhookSink
+
+    return WebhookSink(url, headers, rows, timeout, retries)
 
 
 def console() -> ConsoleSink:

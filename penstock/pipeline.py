@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from penstock.connectors.catalog import sink_from_spec, source_from_spec
 from penstock.contracts import Sink
 from penstock.errors import BadValue, PipelineError, choices
+from penstock.folders import folder
 from penstock.plan import codec
 from penstock.plan.draw import to_dot, to_mermaid
 from penstock.plan.explain import explain
@@ -61,13 +63,15 @@ class Pipeline:
         until: Until = "stopped",
         checkpoint: str | Path | None = None,
         settings: Settings | None = None,
+        allow_drop: Sequence[str] = (),
     ) -> Report:
         """Run here, on Spark, and return what was done.
 
         `until="stopped"` runs until a signal; `"drained"` until all that is there was read, leaving windows open in the
-        checkpoint; `"ended"` until the sources end, closing windows for good.
+        checkpoint; `"ended"` until the sources end, closing windows for good. `allow_drop` names nodes whose state may
+        be lost because their meaning changed since the checkpoint was written.
         """
-        run = self.start(until=until, checkpoint=checkpoint, settings=settings)
+        run = self.start(until=until, checkpoint=checkpoint, settings=settings, allow_drop=allow_drop)
         try:
             run.wait()
         except KeyboardInterrupt:
@@ -81,20 +85,22 @@ class Pipeline:
         until: Until = "stopped",
         checkpoint: str | Path | None = None,
         settings: Settings | None = None,
+        allow_drop: Sequence[str] = (),
     ) -> Run | ConnectedRun:
         """Start here, on Spark, and return at once; `stop()`, `wait()` and `report()` are the run's."""
         if until not in get_args(Until):
             message = f"until={until!r} is not known"
             raise BadValue(message, node=self.name, hint=choices("until", get_args(Until)))
         settings = settings or Settings.load()
-        folder = checkpoint or Path(settings.checkpoints) / self.name
+        where = folder(checkpoint) if checkpoint else folder(settings.checkpoints) / self.name
         # Plans are built and explained where there is no Java, so Spark is imported only here.
         from penstock.spark.connected import ConnectedRun
         from penstock.spark.opening import is_connected
         from penstock.spark.run import Run
 
-        kind = ConnectedRun if is_connected(self.graph, folder, until, self.pace) else Run
-        return kind(self.name, self.graph, folder, settings, until, self.pace).begin()
+        if is_connected(self.graph, where, until, self.pace):
+            return ConnectedRun(self.name, self.graph, where, settings, until, self.pace).begin()
+        return Run(self.name, self.graph, where, settings, until, self.pace, allow_drop).begin()
 
     def explain(self, settings: Settings | None = None) -> str:
         """Return the plan as text: pace, nodes, lanes, queries and the guarantee of each sink."""

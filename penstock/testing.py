@@ -12,9 +12,11 @@ from typing import Any
 
 from penstock.connectors.collect import CollectSink
 from penstock.connectors.items import ItemSource
+from penstock.contract_suite import check_sink
 from penstock.contracts import Sink, Source
 from penstock.durations import Span, Time, instant, micros
 from penstock.errors import BadValue, choices
+from penstock.folders import LocalFolder
 from penstock.pipeline import Pipeline
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
@@ -29,6 +31,7 @@ __all__ = [
     "Crash",
     "Results",
     "assert_rows",
+    "check_sink",
     "check_source",
     "quick_settings",
     "run_to_end",
@@ -113,14 +116,14 @@ def check_source(make: Callable[[], Source], *, rows_at_least: int = 2) -> None:
     source = make()
     with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
         source.check()
-        source.open(folder)
+        source.open(LocalFolder(folder))
         start = dict(source.initial())
         end = dict(source.latest(start, None))
         whole = _read(source, start, end)
         assert len(whole) >= rows_at_least, f"{source.name}: only {len(whole)} rows, give it {rows_at_least}"
         assert _read(source, start, end) == whole, f"{source.name}: a second read gave other rows"
         again = make()
-        again.open(folder)
+        again.open(LocalFolder(folder))
         assert _read(again, start, end) == whole, f"{source.name}: a restarted source gave other rows"
         pieces, at = [], start
         while at != end:

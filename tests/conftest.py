@@ -15,6 +15,8 @@ from penstock.testing import quick_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.databases import PostgresServer
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--crash-runs", type=int, default=1, help="how often the crash suite kills a job")
@@ -62,3 +64,21 @@ def broker(request: pytest.FixtureRequest) -> str:
     """Both brokers, one after the other: what holds on one must hold on the other."""
     address: str = request.getfixturevalue(request.param)
     return address
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """PostgreSQL, one server for the whole run."""
+    from tests.databases import running_postgres
+
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[dict[str, str]]:
+    """The variables by which a real S3 server is reached, one for the whole run."""
+    from tests.s3 import running_s3
+
+    with running_s3() as variables:
+        yield variables

@@ -33,11 +33,17 @@ def run(
     ] = "stopped",
     pace: PaceOption = None,
     lane: LaneOption = None,
+    allow_drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Accept that a changed node loses its state; may be given several times."),
+    ] = None,
 ) -> None:
     """Run a pipeline here. Ctrl-C finishes the epoch and stops; the next run goes on from there."""
     settings = Settings.load(profile, lane=lane)
     pipeline = load_entry(target, sets or [])
     pipeline = pipeline.paced(pace) if pace else pipeline
-    started = pipeline.start(until=until, checkpoint=checkpoint, settings=settings)
+    started = pipeline.start(until=until, checkpoint=checkpoint, settings=settings, allow_drop=allow_drop or [])
+    if notice := getattr(started, "notice", None):
+        typer.echo(notice)
     report = watch(started, pipeline.name)
     typer.echo(summary(pipeline.name, report))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from penstock.contracts import Guarantee, Sink
 from penstock.plan.fingerprint import fingerprint
 from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.lanes import Lanes, split_lanes
 from penstock.plan.node import Node
-from penstock.plan.nodes import PythonNode, Read, Write
+from penstock.plan.nodes import Read, Write
 from penstock.plan.pace import PROMISES, Pace, in_spark_alone
-
-_WHY = {
-    "exactly_once": "each epoch is staged, then shown once",
-    "at_least_once": "an epoch that is replayed after a crash may be shown again",
-    "at_most_once": "an epoch that was under way in a crash may be missing",
-}
+from penstock.plan.replay import varying
 
 
 def explain(name: str, graph: Graph, lane: str = "auto", pace: Pace = "throughput") -> str:
@@ -24,7 +22,7 @@ def explain(name: str, graph: Graph, lane: str = "auto", pace: Pace = "throughpu
     width = max(len(graph.label(node)) for node in graph.nodes)
     for node in graph.nodes:
         lines += _node(node, graph, lanes, width)
-    lines += ["", *(_connected_queries(graph) if alone else _queries(graph)), *_sinks(graph)]
+    lines += ["", *(_connected_queries(graph) if alone else _queries(graph)), *_sinks(graph, alone=alone)]
     return "\n".join(lines)
 
 
@@ -62,20 +60,27 @@ def _connected_queries(graph: Graph) -> list[str]:
     return [f"one query for each sink ({names}), {how}{aside}"]
 
 
-def _sinks(graph: Graph) -> list[str]:
+def _sinks(graph: Graph, *, alone: bool) -> list[str]:
     lines = []
     for write in graph.writes:
-        guarantee = write.sink.guarantee
-        why = _WHY[guarantee]
-        for node in upstream(write):
-            if isinstance(node, Read) and not node.source.replayable:
-                guarantee, why = "at_most_once", f"source '{graph.name(node)}' cannot be read again"
-            if isinstance(node, PythonNode) and not node.deterministic and guarantee == "exactly_once":
-                guarantee = "at_least_once"
-                why = f"{graph.label(node)} may answer otherwise when an epoch is replayed"
+        guarantee, why = guaranteed(write.sink, upstream(write), graph, alone=alone)
         lines.append(f"sink '{graph.name(write)}': {guarantee}, {why}")
     if graph.rejected_to is None:
-        lines.append("rejected rows: counted only; Python that raises stops the job (no rejected_to)")
-    else:
-        lines.append(f"rejected rows: to '{graph.rejected_to.name}'")
-    return lines
+        return [*lines, "rejected rows: counted only; Python that raises stops the job (no rejected_to)"]
+    guarantee, why = guaranteed(graph.rejected_to, graph.nodes, graph, alone=alone)
+    return [*lines, f"rejected rows: to '{graph.rejected_to.name}', {guarantee}, {why}"]
+
+
+def guaranteed(sink: Sink, nodes: Iterable[Node], graph: Graph, *, alone: bool) -> tuple[Guarantee, str]:
+    """Return what a sink behind these nodes really gives, and why: what is weakest on the way decides."""
+    found = list(nodes)
+    lost = [node for node in found if isinstance(node, Read) and not node.source.replayable]
+    if lost:
+        return "at_most_once", f"source '{graph.name(lost[0])}' cannot be read again after a crash"
+    if alone:
+        return "at_least_once", "Spark's own connector writes it without a ledger (pace)"
+    varies = next((node for node in found if varying(node) is node), None)
+    if varies is None:
+        return sink.guarantee, sink.why
+    staged = f"rows wait in the checkpoint until all sinks have them, for {graph.label(varies)} is not deterministic"
+    return sink.guarantee, f"{sink.why}; {staged}"

@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 
 from penstock.contracts import REJECTED, Sink
 from penstock.errors import DuplicateName, MissingSink
-from penstock.plan.expressions import scalar
+from penstock.plan.expressions import predicate, scalar
 from penstock.plan.node import Node
 from penstock.plan.nodes import FlatMap, Read, Side, Write
 
@@ -28,6 +28,8 @@ class Graph:
         self.rejected_to = rejected_to
         if rejected_to is not None and rejected_to.row_key is not None:
             scalar(rejected_to.row_key, REJECTED, node=f"rejected_to '{rejected_to.name}' key")
+        if rejected_to is not None and rejected_to.row_removed is not None:
+            predicate(rejected_to.row_removed, REJECTED, node=f"rejected_to '{rejected_to.name}' remove")
         self.nodes = tuple(_in_order(_with_late(outputs)))
         self.names = _names(self.nodes, rejected_to)
 
@@ -56,7 +58,7 @@ class Graph:
 
     def consumers(self, node: Node) -> tuple[Node, ...]:
         """The nodes that the node's rows go to."""
-        return tuple(other for other in self.nodes if any(one is node for one in other.inputs))
+        return tuple(other for other in self.nodes if any(one == node for one in other.inputs))
 
 
 def upstream(node: Node) -> Iterator[Node]:
@@ -69,6 +71,12 @@ def upstream(node: Node) -> Iterator[Node]:
             seen[found] = None
             waiting.extend(found.inputs)
     yield from seen
+
+
+def stateful_above(node: Node) -> list[Node]:
+    """Return the stateful nodes that a node needs as Spark counts them: from the sink up, a shared one each time."""
+    above = [found for one in node.inputs for found in stateful_above(one)]
+    return [node, *above] if node.stateful else above
 
 
 def aside(node: Node) -> Side | None:

@@ -50,7 +50,7 @@ class Lanes:
         for prefix in self.prefixes.values():
             if node in prefix.chain:
                 return "native"
-            if node is prefix.partial:
+            if node == prefix.partial:
                 return "native partial, spark merge"
         return "spark"
 

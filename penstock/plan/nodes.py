@@ -295,10 +295,13 @@ class Write(OneInput):
     def _checked(self) -> Schema:
         if self.input.updating and not self.sink.updates:
             message = f"{type(self.sink).__name__} cannot replace rows, and these rows are updated later"
-            hint = 'use emit="final", or a sink that takes updates: console, collect, callback, topic with key='
+            takers = 'console, collect, callback, webhook, topic with key=, table with mode="upsert"'
+            hint = f'use emit="final", or a sink that takes updates: {takers}'
             raise UpdatingStream(message, hint=hint)
         if self.sink.row_key is not None:
             scalar(self.sink.row_key, self.input.schema, node=f"{self.label} key")
+        if self.sink.row_removed is not None:
+            predicate(self.sink.row_removed, self.input.schema, node=f"{self.label} remove")
         return self.input.schema
 
     @property

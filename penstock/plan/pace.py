@@ -6,9 +6,10 @@ names the node that stands in the way and the choices that are left.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, get_args
 
+from penstock.contracts import Sink
 from penstock.errors import BadValue, PaceRefused, choices
 from penstock.plan.graph import Graph, upstream
 from penstock.plan.node import Node
@@ -43,11 +44,9 @@ def check_pace(pace: str, graph: Graph) -> None:
         raise BadValue(message, hint=choices("paces", PACES, str(pace)))
     if pace != "realtime":
         return
-    for node in graph.nodes:
-        for rule in _RULES:
-            if (broken := rule(node, graph)) is not None:
-                _refuse(*broken, graph.label(node))
-    _check_rejected(graph)
+    rules = ((node, rule(node, graph)) for node in graph.nodes for rule in _RULES)
+    broken = [(graph.label(node), *found) for node, found in rules if found is not None]
+    _refuse([*broken, *_rejected(graph)])
 
 
 def in_spark_alone(graph: Graph) -> bool:
@@ -60,17 +59,22 @@ def in_spark_alone(graph: Graph) -> bool:
     return not timed
 
 
-def _check_rejected(graph: Graph) -> None:
+def _rejected(graph: Graph) -> Iterator[tuple[str, str, str]]:
     sink = graph.rejected_to
     if sink is not None and not _is_topic(sink):
-        _refuse(f"'{sink.name}' is no topic", "send rejected rows to a topic", "rejected_to")
-    if sink is not None and sink.guarantee == "exactly_once":
-        _refuse("it is written at least once, not exactly once", "leave guarantee= out", "rejected_to")
+        yield "rejected_to", f"'{sink.name}' is no topic", "send rejected rows to a topic"
+    if sink is not None and (asked := _asked(sink)):
+        yield "rejected_to", f"it is written at least once, not {asked}", "leave guarantee= out"
 
 
-def _refuse(why: str, choice: str, node: str) -> None:
+def _refuse(broken: Sequence[tuple[str, str, str]]) -> None:
+    """Raise the first of all that stands in the way; the hint has the others, so that one try shows them all."""
+    if not broken:
+        return
+    (node, why, choice), *others = broken
     message = f'pace="realtime" cannot run it: {why}'
-    raise PaceRefused(message, node=node, hint=f"{choice}, {_OR_FAST}")
+    hint = f"{choice}, {_OR_FAST}" + "".join(f"\n  also {label}: {why}; {do}" for label, why, do in others)
+    raise PaceRefused(message, node=node, hint=hint)
 
 
 def _only_sparks(node: Node, graph: Graph) -> tuple[str, str] | None:
@@ -111,8 +115,8 @@ def _to_topics(node: Node, graph: Graph) -> tuple[str, str] | None:
         return f"{type(node.sink).__name__} is no topic", "write a topic"
     if (node.sink.spec() or {})["format"] not in FORMATS:
         return f"format {(node.sink.spec() or {})['format']!r} is written by Python", f"write {' or '.join(FORMATS)}"
-    if node.sink.guarantee == "exactly_once":
-        return "it is written at least once, not exactly once", 'choose guarantee="at_least_once"'
+    if asked := _asked(node.sink):
+        return f"it is written at least once, not {asked}", 'choose guarantee="at_least_once"'
     return None
 
 
@@ -121,7 +125,7 @@ def _updates_only(node: Node, graph: Graph) -> tuple[str, str] | None:
         return "a final window waits for the watermark", 'use window(..., emit="updates") and topic(..., key=...)'
     if getattr(node, "late_to", None) is not None:
         return "late rows are counted and not kept", "leave late_to out"
-    before = [one for one in upstream(node) if one is not node and one.stateful]
+    before = [one for one in upstream(node) if one != node and one.stateful]
     if node.stateful and before:
         return f"it follows {graph.label(before[0])}: one node with state is all", "write a topic between them"
     return None
@@ -132,6 +136,12 @@ def _timed(node: Node, graph: Graph) -> tuple[str, str] | None:
         why = f"'{node.column}' may be null, and rows without a time would vanish"
         return why, f"declare '{node.column} timestamp not null' where it is read"
     return None
+
+
+def _asked(sink: Sink) -> str | None:
+    """Return the guarantee that was asked for, if it is another than the one that there is."""
+    asked = (sink.spec() or {}).get("guarantee")
+    return None if asked in (None, "at_least_once") else str(asked).replace("_", " ")
 
 
 def _is_topic(connector: object) -> bool:

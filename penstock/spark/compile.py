@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.contracts import Source
-from penstock.errors import BadExpression
+from penstock.errors import BadExpression, BadFunction
 from penstock.native.translate import program
-from penstock.plan.graph import Graph, aside, upstream
+from penstock.plan.graph import Graph, aside, stateful_above, upstream
 from penstock.plan.lanes import Prefix, split_lanes
 from penstock.plan.node import Node
-from penstock.plan.nodes import EventTime, FlatMap, Read, Side, Write
+from penstock.plan.nodes import EventTime, FlatMap, PythonNode, Read, Side, Write
 from penstock.schema import Field, Schema
 from penstock.settings import Settings
 from penstock.spark import lower_state, python_nodes  # registers their lowerings
@@ -24,8 +24,8 @@ from penstock.spark.clock import Clock
 from penstock.spark.connector_scan import by_connector, connector_frame
 from penstock.spark.context import Context, column, with_key
 from penstock.spark.hidden import WATERMARK
-from penstock.spark.lower import lower, watermarked
-from penstock.spark.scan import Scan
+from penstock.spark.lower import lower, timed, watermarked
+from penstock.spark.scan import Idle, Scan
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Query:
 
     name: str
     mode: str
-    frame: DataFrame
+    frames: tuple[DataFrame, ...]
     outputs: tuple[Write, ...]
     asides: tuple[Write, ...]
     context: Context
@@ -43,9 +43,15 @@ class Query:
 
 
 def compile_pipeline(
-    spark: SparkSession, graph: Graph, checkpoint: Checkpoint, settings: Settings, *, closes: bool = False
+    spark: SparkSession,
+    graph: Graph,
+    checkpoint: Checkpoint,
+    settings: Settings,
+    *,
+    closes: bool = False,
+    idle: bool = False,
 ) -> tuple[Query, ...]:
-    """Compile a whole pipeline; with `closes` it ends with its source."""
+    """Compile a whole pipeline; with `closes` it ends with its source, with `idle` its sources give nothing."""
     groups = {"final": [], "updates": []}  # type: dict[str, list[Write]]
     for write in graph.writes:
         if aside(write) is None:
@@ -53,8 +59,10 @@ def compile_pipeline(
     queries: list[Query] = []
     seen: set[Node] = set()
     for name, writes in groups.items():
+        # Only the first branch that reads a shared exchange sees the watermark below it.
+        writes.sort(key=lambda write: not stateful_above(write))
         if writes:
-            compiler = _Compiler(spark, graph, checkpoint, settings, name, tuple(writes), closes)
+            compiler = _Compiler(spark, graph, checkpoint, settings, name, tuple(writes), closes, idle)
             queries.append(compiler.query(seen))
             seen |= set(compiler.nodes)
     return tuple(queries)
@@ -72,25 +80,27 @@ class _Compiler:
         name: str,
         outputs: tuple[Write, ...],
         closes: bool,
+        idle: bool,
     ) -> None:
         self.spark, self.graph, self.checkpoint, self.settings = spark, graph, checkpoint, settings
-        self.name, self.outputs, self.closes = name, outputs, closes
+        self.name, self.outputs, self.closes, self.idle = name, outputs, closes, idle
         reached = {node for write in outputs for node in upstream(write)}
         self.nodes = [node for node in graph.nodes if node in reached]
         self.lanes = split_lanes(graph, settings.lane)
         self.branches = False
+        self.apart = self._apart()
         self.context = self._context()
 
     def query(self, seen: set[Node]) -> Query:
         """Return the query; of what an earlier one has seen, that one counts rows and publishes what is aside."""
-        frames = [self._visible(write) for write in self.outputs]
+        frames = tuple(self._visible(write) for write in self.outputs)
         mine = set(self.nodes) - seen
         asides = tuple(write for write in self.graph.writes if self._beside(write, mine))
         behind = {node for write in asides for node in upstream(write)} - set(self.nodes)
         return Query(
             name=self.name,
             mode="append" if self.name == "final" else "update",
-            frame=tagged(frames),
+            frames=frames,
             outputs=self.outputs,
             asides=asides,
             context=self.context,
@@ -110,7 +120,7 @@ class _Compiler:
         ours = (p for p in self.lanes.prefixes.values() if not by_connector(p.read.source, self.settings))
         native = {prefix.times for prefix in ours}
         if any(isinstance(node, EventTime) and node not in native for node in self.nodes):
-            clock = Clock(self.checkpoint.ticks)
+            clock = Clock(self.checkpoint.folder)
             context.clock = self._scan(CLOCK, clock, clock.schema, Prefix(Read(source=clock)), carries=False)
         return context
 
@@ -123,36 +133,75 @@ class _Compiler:
 
     def _frame(self, node: Node) -> DataFrame:
         """Lower a node once; what several branches share goes through one exchange, and so is computed once."""
+        if node in self.apart:
+            return self._explained(node)
         if node not in self.context.frames:
-            try:
-                frame = self._lowered(node)
-            except AnalysisException as error:
-                reason = str(error).splitlines()[0]
-                message = f"Spark refuses it: {reason}"
-                raise BadExpression(message, node=self.graph.label(node)) from error
+            frame = self._explained(node)
             if self._fans_out(node):
                 frame = self._shared(frame, node)
             self.context.frames[node] = frame
         frame = self.context.frames[node]
         return python_nodes.flat_output(frame, "main") if isinstance(node, FlatMap) else frame
 
+    def _explained(self, node: Node) -> DataFrame:
+        try:
+            return self._lowered(node)
+        except AnalysisException as error:
+            reason = str(error).splitlines()[0]
+            message = f"Spark refuses it: {reason}"
+            raise BadExpression(message, node=self.graph.label(node)) from error
+
+    def _apart(self) -> frozenset[Node]:
+        """Return what each branch computes for itself: an event time that several operators follow, and all after it.
+
+        Spark tells an operator the watermark that it finds below it, and sees nothing below an exchange that was read
+        before. So branches share the rows before the event time, and each declares it anew.
+        """
+        found: set[Node] = set()
+        for time in (node for node in self.nodes if isinstance(node, EventTime)):
+            after = [node for node in self.nodes if time in upstream(node)]
+            operators = [one for write in self.outputs for one in stateful_above(write) if one in after]
+            if len(operators) > 1 and any(self._fans_out(node) for node in after):
+                found |= set(after)
+                found |= {prefix.read for prefix in self.lanes.prefixes.values() if prefix.times == time}
+        return frozenset(found)
+
     def _lowered(self, node: Node) -> DataFrame:
+        if node in self.apart and not isinstance(node, Read):
+            self._begin(node)
         if isinstance(node, Read):
             return self._read(node)
         for prefix in self.lanes.prefixes.values():
             if node in prefix.chain:
                 return self._frame(prefix.read)
-            if node is prefix.partial and prefix.partial is not None and prefix.split is not None:
+            if node == prefix.partial and prefix.partial is not None and prefix.split is not None:
                 return lower_state.merged(self._frame(prefix.read), prefix.partial, prefix.split, self.context)
         if isinstance(node, Side):
             self._frame(node.input)
             return python_nodes.flat_output(self.context.frames[node.input], f"side_{node.output}")
+        if node in self.apart and isinstance(node, EventTime):
+            return watermarked(self._timed(node), node, self.context)
         return lower(node, self.context, *(self._frame(one) for one in node.inputs))
+
+    def _begin(self, node: Node) -> None:
+        """Note that a node is lowered for one branch more, which Python's would not bear: it would run for each."""
+        again = self.context.begin(node)
+        if again and isinstance(node, PythonNode):
+            message = "it stands between an event time and several operators with state, and would run for each"
+            hint = "declare the event time after it: .map(...).event_time(...)"
+            raise BadFunction(message, node=self.graph.label(node), hint=hint)
+
+    def _timed(self, node: EventTime) -> DataFrame:
+        """Return the rows of an event time, which branches share, before Spark learns of it."""
+        if node not in self.context.frames:
+            (frame,) = (self._frame(one) for one in node.inputs)
+            self.context.frames[node] = self._shared(timed(frame, node, self.context), node)
+        return self.context.frames[node]
 
     def _fans_out(self, node: Node) -> bool:
         late = (n for n in self.nodes if isinstance(n, Side) and not isinstance(n.input, FlatMap))
-        consumers = [n for n in self.nodes if n not in set(late) and any(i is node for i in n.inputs)]
-        inside = any(node in p.chain or (node is p.read and p.chain) for p in self.lanes.prefixes.values())
+        consumers = [n for n in self.nodes if n not in set(late) and any(i == node for i in n.inputs)]
+        inside = any(node in p.chain or (node == p.read and p.chain) for p in self.lanes.prefixes.values())
         return len(consumers) > 1 and not (inside and isinstance(node, Read))
 
     def _shared(self, frame: DataFrame, node: Node) -> DataFrame:
@@ -162,17 +211,24 @@ class _Compiler:
 
     def _read(self, node: Read) -> DataFrame:
         prefix = self.lanes.prefixes[node]
-        frame = self._scan(self.graph.name(node), node.source, node.schema, prefix, carries=self._carries(prefix))
+        if node not in self.context.frames:
+            frame = self._scan(self.graph.name(node), node.source, node.schema, prefix, carries=self._carries(prefix))
+            self.context.frames[node] = self._shared(frame, node) if node in self.apart else frame
+        frame = self.context.frames[node]
+        if prefix.times is None:
+            return frame
+        self.context.begin(prefix.times)
         # Our own scan gives declared times among its rows; Spark's connector cannot.
         ticks = by_connector(node.source, self.settings)
-        return watermarked(frame, prefix.times, self.context, ticks=ticks) if prefix.times else frame
+        return watermarked(frame, prefix.times, self.context, ticks=ticks)
 
     def _carries(self, prefix: Prefix) -> bool:
         """Rows carry the watermark when Spark, not the scan, parts the late ones."""
         after = [node for node in self.nodes if prefix.read in upstream(node) and node.sides and node.stateful]
-        return any(node is not prefix.late for node in after)
+        return any(node != prefix.late for node in after)
 
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
+        source = Idle(source) if self.idle else source
         extra = self.context.extra_us(prefix.late) if prefix.late else 0
         native = program(prefix, self.graph.names, extra) if prefix.chain or prefix.partial else None
         output = native.output if native else schema
@@ -182,15 +238,16 @@ class _Compiler:
             name=name,
             source=source,
             output=output,
-            query_folder=str(self.checkpoint.query(self.name)),
-            notes=str(self.checkpoint.source(name)),
+            query=self.name,
+            planned=self.checkpoint.query(self.name),
+            notes=self.checkpoint.messages(name),
             staging=self.checkpoint.staging(self.name),
             parallelism=self.settings.cores,
             on_error=getattr(source, "on_error", "reject"),
             epoch_rows=self.settings.epoch_rows if name != CLOCK else None,
             carries_watermark=carries,
             program=native,
-            ticks=str(self.checkpoint.ticks) if prefix.times else None,
+            ticks=self.checkpoint.folder if prefix.times else None,
             closes=self.closes,
         )
         if by_connector(source, self.settings):

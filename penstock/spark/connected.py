@@ -11,6 +11,7 @@ import contextlib
 import re
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock.contracts import REJECTED
 from penstock.durations import micros
 from penstock.errors import BadValue, PenstockError, RowRejected
+from penstock.folders import Folder
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.plan.pace import Pace
@@ -31,6 +33,7 @@ from penstock.spark.meter import Meter
 from penstock.spark.opening import FAST_ROWS, check_connectors, keep_pace
 from penstock.spark.records import reported
 from penstock.spark.session import clock_ahead, fast_settings, realtime_settings, session, with_jars
+from penstock.spark.stores import connect, store_settings, with_store
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 10.0
@@ -44,14 +47,14 @@ class ConnectedRun:
     """
 
     def __init__(
-        self, name: str, graph: Graph, checkpoint: str | Path, settings: Settings, until: str, pace: Pace
+        self, name: str, graph: Graph, checkpoint: str | Path | Folder, settings: Settings, until: str, pace: Pace
     ) -> None:
         self.name, self.graph, self.settings, self.realtime = name, graph, settings, pace == "realtime"
         if until != "stopped":
             message = f'pace="{pace}" runs this until it is stopped, not until it is {until}'
             raise BadValue(message, node=name, hint='leave until out, or choose pace="throughput"')
         check_connectors(name, graph, settings)
-        self.checkpoint = Checkpoint(checkpoint, name, graph, lane="spark")
+        self.checkpoint = Checkpoint(checkpoint, name, graph, replace(settings, lane="spark"), migrates=False)
         self.error: PenstockError | None = None
         self.queries: list[StreamingQuery] = []
         self._lag: tuple[int, int | None] = (-2, None)
@@ -112,13 +115,14 @@ class ConnectedRun:
     def _open(self) -> None:
         keep_pace(self.checkpoint, "realtime" if self.realtime else "connected")
         for read in self.graph.reads:
-            read.source.open(str(self.checkpoint.source(self.graph.name(read))))
+            read.source.open(self.checkpoint.source(self.graph.name(read)))
         for write in self.graph.writes:
             write.sink.open(write.schema, write.input.key)
         if self.graph.rejected_to is not None:
             self.graph.rejected_to.open(REJECTED, ())
         slots = task_slots(self.graph, self.settings) if self.realtime else 0
-        self.spark = session(with_jars(self.settings, "kafka"), slots)
+        self.spark = session(with_store(with_jars(self.settings, "kafka"), self.checkpoint.root), slots)
+        connect(self.spark, self.checkpoint.root)
         self.checkpoint.lease.share_with(self.spark._jvm)
         limit = None if self.realtime else self.settings.epoch_rows or FAST_ROWS
         self._compiled = connected_queries(self.spark, self.graph, self.checkpoint, limit)
@@ -129,17 +133,17 @@ class ConnectedRun:
         for query in self._compiled:
             owned = [node for node in query.nodes if node not in seen]
             seen |= set(owned)
-            folder = self.checkpoint.folder / "epochs" / query.name
-            made.append(Meter(query, owned, self.graph, folder))
+            made.append(Meter(query, owned, self.graph, self.checkpoint.records(query.name)))
         return made
 
     def _start(self, query: ConnectedQuery) -> None:
         settings = realtime_settings if self.realtime else fast_settings
-        for key, value in settings(self.settings).items():
+        chosen = settings(self.settings) | store_settings(self.checkpoint.root, self.settings)
+        for key, value in chosen.items():
             self.spark.conf.set(key, value)
         options: dict[str, str] = query.sink.connector_options()  # type: ignore[attr-defined]
         stream = query.frame.writeStream.format("kafka").options(**options)
-        stream = stream.option("checkpointLocation", str(self.checkpoint.query(query.name)))
+        stream = stream.option("checkpointLocation", self.checkpoint.query(query.name).hadoop)
         stream = self._triggered(stream, query).queryName(f"{self.name}/{query.name}")
         self.queries.append(stream.start())
 
@@ -149,8 +153,12 @@ class ConnectedRun:
             return stream.outputMode("update").trigger(realTime=length)  # type: ignore[call-overload, no-any-return]
         if query.stateful is None:
             # Offsets are written beside the next epochs; Spark refuses that where there is state.
-            return stream.outputMode("append").option("asyncProgressTrackingEnabled", True)
-        return stream.outputMode("update")
+            stream = stream.outputMode("append").option("asyncProgressTrackingEnabled", True)
+        else:
+            stream = stream.outputMode("update")
+        if self.settings.checkpoint_interval:
+            stream = stream.trigger(processingTime=f"{micros(self.settings.checkpoint_interval)} microseconds")
+        return stream
 
     # --- running --------------------------------------------------------------------------------
 
@@ -223,6 +231,9 @@ class ConnectedRun:
             self.error = self._translated(error)
 
     def _translated(self, error: Exception) -> PenstockError:
+        lost = self.checkpoint.lost()
+        if lost is not None:
+            return lost
         bad = re.search(f"{BAD_ROW}(.*?): (.*?)(?: SQLSTATE|$)", str(error), re.MULTILINE)
         if bad is None:
             return translate(error, self.graph, self.checkpoint.staging("connected"), -1)

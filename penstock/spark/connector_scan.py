@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,9 +18,10 @@ from pyspark.sql import functions as F
 
 from penstock.contracts import Offsets, Rejected, Source
 from penstock.errors import CheckpointMismatch
+from penstock.folders import Folder
 from penstock.settings import Settings
 from penstock.spark.jars import jars
-from penstock.spark.notes import newest_epoch, watermark_us
+from penstock.spark.notes import newest_epoch, planned_epoch, watermark_us
 from penstock.spark.scan import Piece, Scan, ScanReader, current_epoch, current_partition
 
 RECORDS = ("offset", "value", "key", "partition", "timestamp", "headers")
@@ -48,23 +48,23 @@ def connector_records(spark: SparkSession, source: Source, **more: str) -> DataF
     return spark.readStream.format("kafka").options(**options, **more).load()
 
 
-def keep_reader(folder: Path, source: Source, settings: Settings) -> None:
+def keep_reader(folder: Folder, source: Source, settings: Settings) -> None:
     """Refuse to go on with the other reader: each writes offsets in its own form."""
     if not hasattr(source, "connector_options"):
         return
-    path, mine = folder / "reader", settings.kafka_reader
-    if not path.exists():
-        path.write_text(mine)
-    elif path.read_text() != mine:
-        message = f"the checkpoint has offsets of kafka_reader = '{path.read_text()}', not '{mine}'"
+    mine = settings.kafka_reader
+    found = (folder.read("reader") or b"").decode()
+    if not found:
+        folder.write("reader", mine.encode(), sync=False)
+    elif found != mine:
+        message = f"the checkpoint has offsets of kafka_reader = '{found}', not '{mine}'"
         raise CheckpointMismatch(message, node=source.name, hint="keep the setting, or choose another --checkpoint")
 
 
-def connector_offsets(query_folder: Path, topic: str) -> Offsets:
+def connector_offsets(query: Folder, topic: str) -> Offsets:
     """Return how far Spark's connector has planned to read a topic."""
-    path = query_folder / "offsets" / str(newest_epoch(query_folder))
-    lines = path.read_text().splitlines()[2:] if path.exists() else []
-    found = [json.loads(line) for line in lines if line.startswith("{")]
+    lines = planned_epoch(query, newest_epoch(query))
+    found = [json.loads(line) for line in lines[2:] if line.startswith("{")]
     return next((offsets[topic] for offsets in found if isinstance(offsets.get(topic), dict)), {})
 
 
@@ -81,7 +81,7 @@ class _Fetched(Source):
 
 def _reader(scan: Scan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        watermark = watermark_us(Path(scan.query_folder), current_epoch() - 1)
+        watermark = watermark_us(scan.planned, current_epoch() - 1)
         yield from ScanReader(scan).read(Piece(records, current_partition(), watermark))
 
     return read

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock.contracts import ROW_KEY, Sink
+from penstock.contracts import ROW_KEY, ROW_REMOVED, Sink
 from penstock.plan.graph import Graph, upstream
 from penstock.plan.lanes import Lanes
 from penstock.plan.node import Node
@@ -30,6 +31,16 @@ class Context:
     rejects: bool
     streaming: bool = True
     frames: dict[Node, DataFrame] = field(default_factory=dict)
+    _times: Counter[Node] = field(default_factory=Counter)
+
+    def begin(self, node: Node) -> bool:
+        """Lower a node that each branch computes for itself; say whether another branch has it already."""
+        self._times[node] += 1
+        return self.again(node)
+
+    def again(self, node: Node) -> bool:
+        """Say whether a node is lowered once more: then its rows were counted and put aside already."""
+        return self._times[node] > 1
 
     def name(self, node: Node) -> str:
         """The node's name."""
@@ -39,7 +50,9 @@ class Context:
         """Count the rows that leave a node; nothing is pushed past it, so it is a barrier too."""
         if not self.streaming:
             return frame
-        return frame.observe(f"out:{self.name(node)}", F.count(F.lit(1)).alias("rows"))
+        # Of a node that several branches compute, the first one's count is told; the others are barriers only.
+        kind = f"again{self._times[node]}" if self.again(node) else "out"
+        return frame.observe(f"{kind}:{self.name(node)}", F.count(F.lit(1)).alias("rows"))
 
     def lateness_us(self, node: EventTime) -> int:
         """The longest lateness that a window after this event time allows."""
@@ -59,10 +72,13 @@ def column(name: str) -> Column:
 
 
 def with_key(frame: DataFrame, sink: Sink) -> DataFrame:
-    """Add the key of each row as bytes, if the sink asks for one."""
-    if sink.row_key is None:
-        return frame
-    return frame.withColumn(ROW_KEY, F.expr(sink.row_key).cast("string").cast("binary"))
+    """Add the key of each row as bytes, and whether it removes its key, if the sink asks for them."""
+    added = {}
+    if sink.row_key is not None:
+        added[ROW_KEY] = F.expr(sink.row_key).cast("string").cast("binary")
+    if sink.row_removed is not None:
+        added[ROW_REMOVED] = F.coalesce(F.expr(sink.row_removed), F.lit(False))
+    return frame.withColumns(added) if added else frame
 
 
 def keep_hidden(frame: DataFrame) -> list[Column]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 
+from py4j.protocol import Py4JError, Py4JNetworkError
+
 from penstock import errors
-from penstock.errors import DiskFull, ExpressionFailed, PenstockError, SparkFailed
+from penstock.errors import DiskFull, ExpressionFailed, PenstockError, SparkFailed, StoreFailed
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.plan.nodes import Filter, Select, WithColumns
@@ -28,6 +30,8 @@ _TRY = {
     "CONVERSION_INVALID_INPUT": "use the try_ form of the function: it gives null",
 }
 
+_STORES = ("org.apache.hadoop.fs.s3a.", "software.amazon.awssdk.")
+
 
 def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) -> PenstockError:
     """Return an error as the user should meet it."""
@@ -38,11 +42,24 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
         kind, message, node, hint, transient = left
         made: PenstockError = getattr(errors, kind)(message, node=node, hint=hint, transient=transient)
         return made
+    if _tells_of_a_lost_jvm(error):
+        message = "Spark's JVM is gone: it was killed, or ran out of memory"
+        hint = "run again: the job goes on from its checkpoint; if it lacks memory, raise spark.driver.memory"
+        return SparkFailed(message, hint=hint, transient=True)
     text = str(error)
     if "No space left on device" in text:
         message = "no space is left on the disk"
         return DiskFull(message, hint="free some space and run again: the job goes on from its checkpoint")
+    if any(library in text for library in _STORES):
+        message = f"Spark cannot use the store of its checkpoint: {_cause(text)[:300]}"
+        return StoreFailed(message, hint="run again when the store is well: the job goes on from there", transient=True)
     return _expression(text, graph) or _unknown(text)
+
+
+def _tells_of_a_lost_jvm(error: BaseException) -> bool:
+    """Py4J says so in three ways; the last one is an error in a call that names no Java exception."""
+    silent = type(error) is Py4JError and "Trace:" not in str(error)
+    return silent or isinstance(error, (Py4JNetworkError, ConnectionError))
 
 
 def _expression(text: str, graph: Graph) -> ExpressionFailed | None:

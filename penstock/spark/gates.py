@@ -47,7 +47,10 @@ def late_aside(frame: DataFrame, node: Node, context: Context) -> DataFrame:
         staging.put_rows(epoch, "late", name, part, rows)
         staging.put_counts(epoch, f"gate={name}={part}", {name: {"late": rows.num_rows}})
 
-    return _gate(frame, _is_late(node, context.extra_us(node)), node.inputs[0], put)
+    late = _is_late(node, context.extra_us(node))
+    if context.again(node):
+        return frame.filter(~F.coalesce(late, F.lit(False)))
+    return _gate(frame, late, node.inputs[0], put)
 
 
 def _gate(frame: DataFrame, out: Column, node: Node, put: Put) -> DataFrame:

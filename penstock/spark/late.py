@@ -17,10 +17,10 @@ def handled(rows: pa.Table, side: Side, write: Write, context: Context) -> pa.Ta
     """Apply the nodes between a side output and its sink; without rows or nodes there is nothing to do."""
     steps: list[Node] = []
     node: Node = write.input
-    while node is not side:
+    while node != side:
         steps.append(node)
         (node,) = node.inputs
-    if not rows.num_rows or not (steps or write.sink.row_key):
+    if not rows.num_rows or not (steps or _adds(write.sink)):
         return rows
     batch = dataclasses.replace(context, streaming=False, clock=None)
     frame = context.spark.createDataFrame(rows)
@@ -31,6 +31,10 @@ def handled(rows: pa.Table, side: Side, write: Write, context: Context) -> pa.Ta
 
 def keyed(rows: pa.Table, sink: Sink, context: Context) -> pa.Table:
     """Add the key of each row, if the sink asks for one."""
-    if not rows.num_rows or sink.row_key is None:
+    if not rows.num_rows or not _adds(sink):
         return rows
     return with_key(context.spark.createDataFrame(rows), sink).toArrow()
+
+
+def _adds(sink: Sink) -> bool:
+    return sink.row_key is not None or sink.row_removed is not None

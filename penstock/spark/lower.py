@@ -62,28 +62,32 @@ def _union(node: Union, context: Context, *frames: DataFrame) -> DataFrame:
 
 @lower.register
 def _event_time(node: EventTime, context: Context, frame: DataFrame) -> DataFrame:
+    return watermarked(timed(frame, node, context), node, context)
+
+
+def timed(frame: DataFrame, node: EventTime, context: Context) -> DataFrame:
+    """Give rows their event time, and put those aside that have none; Spark does not know of it yet."""
     if node.input.schema.field(node.column).nullable:
         missing = column(node.column).isNull()
         frame = reject_where(frame, missing, f"event time '{node.column}' is null", node, context)
-    timed = frame.select(
+    return frame.select(
         *map(column, node.schema.names),
         *keep_hidden(frame),
         column(node.column).alias(EVENT_TIME),
         F.lit(False).alias(TICK),
     )
-    return watermarked(timed, node, context)
 
 
-def watermarked(timed: DataFrame, node: EventTime, context: Context, *, ticks: bool = True) -> DataFrame:
+def watermarked(frame: DataFrame, node: EventTime, context: Context, *, ticks: bool = True) -> DataFrame:
     """Let Spark follow the largest time of rows and clock, whatever is filtered later.
 
     Spark pushes filters below a watermark, which would make it depend on them; the count that stands between is a
     barrier that nothing is pushed past.
     """
     if ticks and context.clock is not None:
-        timed = timed.unionByName(_ticks(timed, context.clock))
+        frame = frame.unionByName(_ticks(frame, context.clock))
     delay = node.max_delay_us + context.lateness_us(node)
-    marked = timed.withWatermark(EVENT_TIME, f"{delay} microseconds")
+    marked = frame.withWatermark(EVENT_TIME, f"{delay} microseconds")
     return context.counted(marked, node).filter(~column(TICK)).drop(TICK)
 
 

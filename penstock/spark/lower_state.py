@@ -57,10 +57,16 @@ def _partials_of_rows(frame: DataFrame, node: Aggregate, split: Halves, context:
 
 
 def merged(frame: DataFrame, node: Aggregate, split: Halves, context: Context) -> DataFrame:
-    """Merge partial results: those that the scan made, or those of single rows."""
-    results = [F.expr(sql).alias(name) for name, sql in split.finals]
-    results += [collected(split.fold_name(name), name) for name in split.folded]
-    return _results(finished(frame.groupBy(*_groups(node)).agg(*results), node, context), node, context)
+    """Merge partial results: those that the scan made, or those of single rows.
+
+    Spark's state holds what is computed here in this order. Results stand behind the count, past which Spark moves
+    nothing, so that the same merges are the same state whatever is made of them.
+    """
+    merges = [F.expr(sql).alias(name) for name, sql in split.merges]
+    merges += [collected(split.fold_name(name), name) for name in split.folded]
+    groups = context.counted(frame.groupBy(*_groups(node)).agg(*merges), node)
+    results = groups.select("*", *(F.expr(sql).alias(name) for name, sql in split.finals))
+    return _shaped(finished(results, node, context), node)
 
 
 def _groups(node: Grouped) -> list[Column]:
@@ -80,12 +86,16 @@ def _window(window: Window) -> Column:
 
 
 def _results(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
+    return context.counted(_shaped(frame, node), node)
+
+
+def _shaped(frame: DataFrame, node: Grouped) -> DataFrame:
     """Give results their window's bounds, and final ones their event time."""
     columns = {"window_start": F.col("window.start"), "window_end": F.col("window.end")}
     given = [columns[n].alias(n) if node.window and n in columns else column(n) for n in node.schema.names]
     if node.window is not None and not node.updating:
         given.append(F.window_time("window").alias(EVENT_TIME))
-    return context.counted(frame.select(*given), node)
+    return frame.select(*given)
 
 
 def _timed(time: Column, delay_us: int) -> Column:

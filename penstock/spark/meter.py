@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
+from penstock.folders import Folder
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.plan.nodes import Read
@@ -20,7 +20,7 @@ from penstock.spark.tally import Counted, tally
 class Meter:
     """Adds up the batches of one query; `owned` are the nodes that no other query counts."""
 
-    def __init__(self, query: ConnectedQuery, owned: list[Node], graph: Graph, folder: Path) -> None:
+    def __init__(self, query: ConnectedQuery, owned: list[Node], graph: Graph, folder: Folder) -> None:
         self.query, self.owned, self.graph = query, owned, graph
         self.records = Records(folder)
         self.batch = -1

@@ -5,32 +5,40 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.contracts import REJECTED, Offsets
-from penstock.errors import PenstockError
+from penstock.durations import micros
+from penstock.errors import PenstockError, SparkFailed
+from penstock.folders import Folder
 from penstock.plan.graph import Graph
 from penstock.plan.nodes import EventTime, Read
 from penstock.plan.pace import Pace
 from penstock.report import Progress, Report
 from penstock.settings import Settings
-from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.changing import note_parted
+from penstock.spark.checkpoint import Checkpoint, data_folder
 from penstock.spark.clock import END_OF_TIME, is_over, read_ticks
 from penstock.spark.compile import Query, compile_pipeline
 from penstock.spark.connector_scan import by_connector, connector_offsets, keep_reader
+from penstock.spark.damage import mend, suspect
 from penstock.spark.faults import translate
+from penstock.spark.layout import keep_layout, layout, query_layout
+from penstock.spark.migrate import migrate
 from penstock.spark.notes import last_offsets, reached_offsets, watermark_us
 from penstock.spark.opening import FAST_ROWS, check_connectors, keep_pace
-from penstock.spark.prepare import prepared
 from penstock.spark.records import reported
 from penstock.spark.session import query_settings, session
 from penstock.spark.ship import ship_archive, ship_code
+from penstock.spark.stores import connect, store_settings, with_store
 from penstock.spark.types import schema_of
 from penstock.spark.writer import EpochWriter, StopRequested
 
@@ -49,16 +57,18 @@ class Run:
         self,
         name: str,
         graph: Graph,
-        checkpoint: str | Path,
+        checkpoint: str | Path | Folder,
         settings: Settings,
         until: Until,
         pace: Pace = "throughput",
+        allow_drop: Sequence[str] = (),
     ) -> None:
         self.name, self.graph, self.settings, self.until, self.pace = name, graph, settings, until, pace
         if pace == "fast" and settings.epoch_rows is None:
             self.settings = replace(settings, epoch_rows=FAST_ROWS)
         check_connectors(name, graph, settings)
-        self.checkpoint = Checkpoint(checkpoint, name, graph, settings.lane)
+        self.checkpoint = Checkpoint(checkpoint, name, graph, settings, allow_drop=allow_drop)
+        self.notice: str | None = None
         self.ended = self._closed = False
         self.error: PenstockError | None = None
         self._figures: tuple[int, int, int | None] = (-2, 0, None)
@@ -115,7 +125,9 @@ class Run:
             whole.rows_out_per_s += other.rows_out_per_s
         whole.watermark = self._watermark()
         if whole.epoch != self._figures[0]:
-            self._figures = (whole.epoch, self._state_rows(), self._lag())
+            # Without its JVM a run ends, and `wait` says so.
+            with contextlib.suppress(Py4JError, ConnectionError):
+                self._figures = (whole.epoch, self._state_rows(), self._lag())
         _, whole.state_rows, whole.lag_rows = self._figures
         return whole
 
@@ -133,17 +145,23 @@ class Run:
 
     def _open(self) -> None:
         keep_pace(self.checkpoint, "epochs")
+        replayable = all(read.source.replayable for read in self.graph.reads)
+        mend(data_folder(self.checkpoint.root), replayable=replayable, changes=self.checkpoint.migration is not None)
         for read in self.graph.reads:
             folder = self.checkpoint.source(self.graph.name(read))
             keep_reader(folder, read.source, self.settings)
-            read.source.open(str(folder))
+            read.source.open(folder)
         ship_code(self.graph)
-        spark = session(self.settings)
+        spark = session(with_store(self.settings, self.checkpoint.root))
+        connect(spark, self.checkpoint.root)
         ship_archive(self.graph, spark)
         self.checkpoint.lease.share_with(spark._jvm)
+        if self.checkpoint.migration is not None:
+            self.notice = migrate(self.checkpoint, spark, self.graph, self.settings)
         # Of several sources one may lag behind the other's end, so that the driver has to say when all have ended.
         closes = self.until == "ended" and len(self.graph.reads) == 1
         self._compiled = compile_pipeline(spark, self.graph, self.checkpoint, self.settings, closes=closes)
+        self._keep_layout()
         for query in self._compiled:
             self._open_sinks(query)
         if self.graph.rejected_to is not None:
@@ -151,9 +169,12 @@ class Run:
         for read in self.graph.reads:
             read.source.begin()
 
+    def _keep_layout(self) -> None:
+        known = {one.name: query_layout(one.frames, self.graph, one.outputs, one.asides) for one in self._compiled}
+        keep_layout(self.checkpoint.folder, layout(self.name, self.graph, self.settings.lane, self.pace, known))
+
     def _open_sinks(self, query: Query) -> None:
-        for number, write in enumerate(query.outputs):
-            frame = query.frame if len(query.outputs) == 1 else query.frame.select(f"o{number}.*")
+        for frame, write in zip(query.frames, query.outputs, strict=True):
             write.sink.open(schema_of(frame), write.input.key)
         for write in query.asides:
             write.sink.open(write.schema, ())
@@ -172,12 +193,17 @@ class Run:
         writer = EpochWriter(query, self.checkpoint, observed)
         writer.on_done = partial(self._note_progress, query, writer)
         self.writers.append(writer)
+        parted = [self.graph.name(write) for write in query.outputs if write.sink.partitions is not None]
+        note_parted(self.checkpoint.folder, query.name, parted)
         chosen = query_settings(self.settings, branches=query.branches, fast=self.pace == "fast")
+        chosen |= store_settings(self.checkpoint.root, self.settings)
         for key, value in chosen.items():
             spark.conf.set(key, value)
-        frame = prepared(query, self.checkpoint.identity.lineage)
+        frame = writer.preparer.frame(query)
         stream = frame.writeStream.outputMode(query.mode).foreachBatch(writer)
-        stream = stream.option("checkpointLocation", str(self.checkpoint.query(query.name)))
+        stream = stream.option("checkpointLocation", self.checkpoint.query(query.name).hadoop)
+        if self.settings.checkpoint_interval:
+            stream = stream.trigger(processingTime=f"{micros(self.settings.checkpoint_interval)} microseconds")
         started.append(stream.queryName(f"{self.name}/{query.name}").start())
         self.queries.append(started[0])
         ready.set()
@@ -195,12 +221,21 @@ class Run:
         except Exception as error:
             self._fail(error)
         finally:
-            self._halt()
-            for query in self.queries:
-                self._note_failure(query)
-            self._commit_progress()
+            try:
+                self._finish()
+            except Exception as error:  # Spark's JVM may be gone, and who waits must hear of it
+                self._fail(error)
             self._close()
             self._done.set()
+
+    def _finish(self) -> None:
+        self._halt()
+        for query in self.queries:
+            self._note_failure(query)
+        self._commit_progress()
+        if isinstance(self.error, SparkFailed):
+            with contextlib.suppress(Exception):
+                suspect(self.checkpoint.folder)
 
     def _drained(self) -> bool:
         """Read all that is there; at the end of all sources, close what is open.
@@ -222,18 +257,18 @@ class Run:
 
     def _close_windows(self) -> None:
         timed = any(isinstance(node, EventTime) for node in self.graph.nodes)
-        if not self._closed and timed and not is_over(read_ticks(self.checkpoint.ticks)):
+        if not self._closed and timed and not is_over(read_ticks(self.checkpoint.folder)):
             self.checkpoint.tick(END_OF_TIME)
         self._closed = True
 
     def _offsets(self, read: Any) -> Offsets:
         if by_connector(read.source, self.settings):
             return connector_offsets(self.checkpoint.query(self._compiled[0].name), read.source.name)
-        return last_offsets(self.checkpoint.source(self.graph.name(read)))
+        return last_offsets(self.checkpoint.messages(self.graph.name(read)))
 
     def _note_progress(self, query: Query, writer: EpochWriter) -> None:
         for read in self.graph.reads:
-            folder = self.checkpoint.source(self.graph.name(read))
+            folder = self.checkpoint.messages(self.graph.name(read))
             connected = by_connector(read.source, self.settings)
             reached = self._offsets(read) if connected else reached_offsets(folder, query.name, writer.number)
             if reached:
@@ -269,6 +304,9 @@ class Run:
 
     def _translated(self, error: Exception) -> PenstockError:
         """Return what the user should meet: our own error if there is one, else Spark's in our words."""
+        lost = self.checkpoint.lost()
+        if lost is not None:
+            return lost
         own = [writer.error for writer in self.writers if isinstance(writer.error, PenstockError)]
         if own:
             return own[0]

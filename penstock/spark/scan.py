@@ -11,7 +11,6 @@ import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,17 +19,16 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from penstock.contracts import OnError, Rejected, Source
+from penstock.contracts import Offsets, OnError, Rejected, Source
 from penstock.errors import PenstockError, RowRejected, SourceFailed
+from penstock.folders import Folder
 from penstock.native.program import Program
 from penstock.schema import Schema
 from penstock.spark.clock import END_OF_TIME, declare, is_over, read_ticks
 from penstock.spark.hidden import EVENT_TIME, TICK, WATERMARK
-from penstock.spark.notes import newest_epoch, note_offsets, note_planned, watermark_us
+from penstock.spark.notes import TICKS, newest_epoch, note_offsets, note_planned, replayed_ends, watermark_us
 from penstock.spark.pacer import Pacer
 from penstock.spark.staging import PLANNING, Staging, rejected_table
-
-TICKS = "@ticks"
 
 
 @dataclass(frozen=True)
@@ -40,15 +38,16 @@ class Scan:
     name: str
     source: Source
     output: Schema
-    query_folder: str
-    notes: str
+    query: str
+    planned: Folder
+    notes: Folder
     staging: Staging
     parallelism: int
     on_error: OnError = "reject"
     epoch_rows: int | None = None
     carries_watermark: bool = False
     program: Program | None = None
-    ticks: str | None = None
+    ticks: Folder | None = None
     closes: bool = False
 
     @property
@@ -91,6 +90,7 @@ class ScanReader(DataSourceStreamReader):
         self.scan = scan
         self.pacer = Pacer(fixed=scan.epoch_rows)
         self.noted: dict[str, Any] | None = None
+        self.replayed: dict[int, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new checkpoint begins."""
@@ -102,6 +102,8 @@ class ScanReader(DataSourceStreamReader):
             return self._latest(start)
 
     def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        if (before := self._replayed_end(start)) is not None:
+            return before
         begin, _ = _parted(start)
         source = self.scan.source
         end = dict(source.latest(begin, self.pacer.rows()))
@@ -109,23 +111,36 @@ class ScanReader(DataSourceStreamReader):
             self.pacer.offered(full=dict(source.latest(end, 1)) != end)
         ticks = {TICKS: self._ticks(end, self.scan.ticks)} if self.scan.ticks else {}
         if end != self.noted:
-            note_offsets(Path(self.scan.notes), end)
+            note_offsets(self.scan.notes, end)
             self.noted = end
         return end | ticks
 
-    def _ticks(self, end: dict[str, Any], path: str) -> int:
+    def _replayed_end(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        """Return how far the next epoch reads if it ran before, and damage made it run again."""
+        if self.replayed is None:
+            self.replayed = replayed_ends(self.scan.planned).get(self.scan.name, {})
+        if not self.replayed:
+            return None
+        epoch = newest_epoch(self.scan.planned) + 1
+        end: dict[str, Any] | None = self.replayed.get(epoch)
+        if end == start:
+            # Spark makes an epoch without rows now or never.
+            del self.replayed[epoch]
+        return end
+
+    def _ticks(self, end: dict[str, Any], folder: Folder) -> int:
         """Return how many declared times to offer; the end of time only with or after the last rows.
 
         It comes in the same epoch as these, for lateness goes by the epoch before; an epoch of its own would be slower.
         """
-        ticks = read_ticks(path)
+        ticks = read_ticks(folder)
         if not is_over(ticks) and not self.scan.closes:
             return len(ticks)
         if not self.scan.source.ended(end):
             return len(ticks) - is_over(ticks)
         if not is_over(ticks):
-            declare(path, END_OF_TIME)
-        return len(read_ticks(path))
+            declare(folder, END_OF_TIME)
+        return len(read_ticks(folder))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         """Cut the epoch into tasks."""
@@ -135,10 +150,9 @@ class ScanReader(DataSourceStreamReader):
     def _pieces(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         (begin, first), (upto, last) = _parted(start), _parted(end)
         splits = self.scan.source.splits(begin, upto, self.scan.parallelism)
-        folder = Path(self.scan.query_folder)
-        epoch = newest_epoch(folder)
-        watermark = watermark_us(folder, epoch - 1)
-        note_planned(Path(self.scan.notes), folder.name, epoch, upto)
+        epoch = newest_epoch(self.scan.planned)
+        watermark = watermark_us(self.scan.planned, epoch - 1)
+        note_planned(self.scan.notes, self.scan.query, epoch, end)
         pieces = [Piece(split, number, watermark) for number, split in enumerate(splits)]
         if last > first and self.scan.ticks:
             pieces.append(Piece(None, -1, watermark, tuple(read_ticks(self.scan.ticks)[first:last])))
@@ -241,6 +255,21 @@ class _Task:
             return batch
         column = pa.repeat(pa.scalar(self.piece.watermark_us, pa.int64()), batch.num_rows)
         return batch.append_column(WATERMARK, column)
+
+
+class Idle(Source):
+    """A source that says once that it was read, and gives nothing: so Spark makes the state of a plan that is new."""
+
+    def __init__(self, source: Source) -> None:
+        self.name, self.schema = source.name, source.schema
+
+    def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
+        """Always the same."""
+        return {"0": 1}
+
+    def splits(self, start: Offsets, end: Offsets, parallelism: int) -> list[Any]:
+        """Nothing."""
+        return []
 
 
 def _parted(offsets: dict[str, Any]) -> tuple[dict[str, Any], int]:

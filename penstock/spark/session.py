@@ -37,9 +37,6 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "true",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
@@ -79,7 +76,9 @@ def with_jars(settings: Settings, name: str) -> Settings:
     Those that are added later are not seen by the threads that read what tasks send back.
     """
     own = settings.spark.get("spark.jars", "")
-    wanted = ",".join([*map(str, jars(name)), *([own] if own else [])])
+    # Where Spark runs here, it need not copy them.
+    here = "local:" if settings.master.startswith("local") else ""
+    wanted = ",".join([*(f"{here}{jar}" for jar in jars(name)), *([own] if own else [])])
     return replace(settings, spark={**settings.spark, "spark.jars": wanted})
 
 
@@ -107,9 +106,11 @@ def query_settings(settings: Settings, *, branches: bool, fast: bool = False) ->
     """Return what is set for one query when it starts; at the fast pace Spark looks for rows more often."""
     chosen = {
         _POLLING: "2" if fast else _DEFAULTS[_POLLING],
-        "spark.sql.shuffle.partitions": str(settings.cores),
+        # Of a new checkpoint: Spark keeps to what it wrote there first.
+        "spark.sql.shuffle.partitions": str(settings.state_partitions or settings.cores),
         "spark.sql.streaming.stateStore.providerClass": _PROVIDERS[settings.state],
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.minBatchesToRetain": str(settings.checkpoint_retention),
         # Adaptive execution would run stages before the epoch writer is called, and change partitions on a replay.
         "spark.sql.adaptive.enabled": "false",
         # Branches share one exchange, and so one scan, only while each reads the same columns of it.

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
@@ -26,6 +26,7 @@ from penstock.functions import row_class
 from penstock.plan.graph import Graph
 from penstock.plan.stateful import Aggregate
 
+Value = TypeVar("Value")
 # Pickled by value without being asked.
 _SCRIPT = "__main__"
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")})
@@ -36,6 +37,12 @@ def ship_code(graph: Graph) -> None:
     for module in _modules(graph):
         if module.__name__ != _SCRIPT:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def sent(value: Value) -> Value:
+    """Return a value as a task gets it."""
+    copy: Value = cloudpickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+    return copy
 
 
 def ship_archive(graph: Graph, spark: SparkSession) -> None:

@@ -20,7 +20,7 @@ def tally(graph: Graph, nodes: list[Node], staged: Counted, observed: Mapping[st
         name = graph.name(node)
         mine = staged.get(name, {})
         rows_in = mine.get("rows_in", 0) if isinstance(node, Read) else _arrived(node, out, staged, graph)
-        found = {kind: mine.get(kind, 0) for kind in ("filtered", "late", "rejected")}
+        found = {kind: mine.get(kind, 0) for kind in ("filtered", "late", "rejected", "dropped")}
         left = rows_in - sum(found.values())
         seen = observed.get(f"out:{name}")
         if isinstance(node, Filter) and seen is not None:

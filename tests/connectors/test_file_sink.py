@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import errno
-import gc
 import json
 import os
 import pickle
+import shutil
+import subprocess
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -15,18 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.connectors import staging
 from penstock.connectors.catalog import sink_from_spec
+from penstock.connectors.file_sink import local, stage
 from penstock.connectors.files import FileSink, FileSource
 from penstock.contracts import Epoch, Rejected
 from penstock.errors import BadSchema, BadValue, DiskFull, SettingsError, SinkFailed, UnknownColumn
 from penstock.schema import Schema
+from tests.connectors.crashes import Killed, crash_after
 
 PAIRS = Schema("a bigint, b string")
-
-
-class Stopped(BaseException):
-    """The process is killed here."""
 
 
 def batch(*rows, schema=PAIRS):
@@ -69,9 +66,9 @@ def rows_in(path, schema=PAIRS, format="parquet"):
     return [row for item in found for row in ([item] if isinstance(item, Rejected) else item.to_pylist())]
 
 
-def test_an_epoch_becomes_one_file_per_partition_with_rows(tmp_path):
+def test_an_epoch_becomes_one_file(tmp_path):
     sink = opened(tmp_path)
-    write(sink, 3, [batch({"a": 1}), batch({"a": 2})], [], [batch()])
+    write(sink, 3, [batch({"a": 1})], [], [batch()], [batch({"a": 2})])
     assert shown(tmp_path) == ["part-line-00000003-0.parquet"]
     assert [row["a"] for row in rows_in(tmp_path)] == [1, 2]
     assert not staged(tmp_path)
@@ -88,7 +85,7 @@ def test_two_sinks_may_share_a_folder_under_names_of_their_own(tmp_path):
 def test_nothing_shows_before_the_commit_nor_after_an_abort(tmp_path):
     sink = opened(tmp_path)
     token = sink.prepare(epoch(), 0, [batch({"a": 1})])
-    assert [set(file) for file in token] == [{"staged", "final", "rows"}]
+    assert [set(file) for file in token] == [{"staged", "final", "rows", "size"}]
     assert token[0]["rows"] == 1
     assert not shown(tmp_path)
     assert not rows_in(tmp_path)
@@ -108,48 +105,97 @@ def test_a_replayed_epoch_is_not_written_again(tmp_path):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 8), st.booleans(), st.booleans())
-def test_a_crash_anywhere_in_the_commit_gives_all_rows_once_after_the_replay(tmp_path_factory, calls, asks, replays):
+@given(st.integers(0, 16), st.booleans())
+def test_a_crash_anywhere_in_the_commit_gives_all_rows_once_after_the_replay(tmp_path_factory, calls, asks):
     path = tmp_path_factory.mktemp("crash")
     sink = opened(path, partition_by="b")
     rows = [{"a": n, "b": "xyz"[n % 3]} for n in range(9)]
     tokens = [sink.prepare(epoch(), n, [batch(*rows[n::2])]) for n in range(2)]
-    left = iter(range(calls))
-
-    def replace(source, target, really=os.replace):
-        if next(left, None) is None:
-            raise Stopped
-        really(source, target)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "replace", replace)
-        try:
-            sink.commit(epoch(), tokens)
-            crashed = False
-        except Stopped:
-            crashed = True
-    assert crashed == (calls < 7)
-    del sink
-    gc.collect()
+    with crash_after(calls):
+        sink.commit(epoch(), tokens)
     again = opened(path, partition_by="b")
+    seen = sorted(row["a"] for row in rows_in(path))
+    assert seen in ([], list(range(9)))
     if asks:
-        assert again.committed(epoch()) == (calls > 0)
-    if replays or calls == 0:
-        write(again, 0, [batch(*rows)])
+        assert again.committed(epoch()) == bool(seen)
+    write(again, 0, [batch(*rows)])
     assert sorted(row["a"] for row in rows_in(path)) == list(range(9))
     assert not staged(path)
 
 
-def test_open_removes_what_dead_runs_staged_but_not_what_live_ones_did(tmp_path):
-    live, dead = opened(tmp_path), opened(tmp_path)
-    kept = live.prepare(epoch(1), 0, [batch({"a": 1})])
+def test_a_run_that_takes_over_removes_what_dead_runs_staged_but_not_what_other_jobs_did(tmp_path):
+    other, dead = opened(tmp_path), opened(tmp_path)
+    kept = other.prepare(epoch(1, "other"), 0, [batch({"a": 1})])
     dead.prepare(epoch(2), 0, [batch({"a": 2})])
-    del dead
-    gc.collect()
-    opened(tmp_path)
+    opened(tmp_path).continues("line", "out")
     assert staged(tmp_path) == [os.path.basename(kept[0]["staged"])]
-    live.commit(epoch(1), [kept])
+    other.commit(epoch(1, "other"), [kept])
     assert [row["a"] for row in rows_in(tmp_path)] == [1]
+
+
+def test_a_run_that_was_taken_over_cannot_commit(tmp_path):
+    old, new = opened(tmp_path), opened(tmp_path)
+    write(old, 0, [batch({"a": 1})])
+    token = old.prepare(epoch(1), 0, [batch({"a": 2})])
+    new.continues("line", "out")
+    with pytest.raises(SinkFailed, match="another run of this job writes to"):
+        old.commit(epoch(1), [token])
+    write(new, 1, [batch({"a": 2})])
+    assert [row["a"] for row in rows_in(tmp_path)] == [1, 2]
+
+
+def test_what_was_staged_and_forgotten_goes_after_a_week(tmp_path):
+    (file,) = opened(tmp_path).prepare(epoch(), 0, [batch({"a": 1})])
+    os.utime(tmp_path / file["staged"], (0, 0))
+    opened(tmp_path)
+    assert not staged(tmp_path)
+
+
+def test_the_ledger_does_not_grow(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "_LONG", 2000)
+    sink = opened(tmp_path)
+    for number in range(0, 90, 3):
+        write(sink, number, [batch({"a": number})])
+    ledger = tmp_path / "_penstock/ledger/line/out.json"
+    assert ledger.stat().st_size < 2400
+    assert opened(tmp_path).committed(epoch(87))
+    assert opened(tmp_path).committed(epoch(4))
+    assert not opened(tmp_path).committed(epoch(88))
+
+
+def test_half_a_line_of_the_ledger_does_not_count(tmp_path):
+    write(opened(tmp_path), 0, [batch({"a": 1})])
+    ledger = tmp_path / "_penstock/ledger/line/out.json"
+    with ledger.open("ab") as file:
+        file.write(b'{"run": "x", "epoch": 7, "fi')
+    sink = opened(tmp_path)
+    assert not sink.committed(epoch(7))
+    write(sink, 1, [batch({"a": 2})])
+    assert opened(tmp_path).committed(epoch(1))
+    assert [row["a"] for row in rows_in(tmp_path)] == [1, 2]
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])
+def test_with_less_than_exactly_once_rows_show_when_their_task_ends_and_a_replay_replaces_them(tmp_path, guarantee):
+    sink = opened(tmp_path, guarantee=guarantee)
+    for _ in range(2):
+        token = sink.prepare(epoch(), 0, [batch({"a": 1})])
+        assert shown(tmp_path) == ["part-line-00000000-0.parquet"]
+        assert not sink.committed(epoch())
+        sink.commit(epoch(), [token])
+    assert not os.path.exists(tmp_path / "_penstock/ledger")
+    assert [row["a"] for row in rows_in(tmp_path)] == [1]
+
+
+def test_rows_that_fail_on_their_way_leave_nothing(tmp_path):
+    def failing():
+        yield batch({"a": 1})
+        raise Killed
+
+    with pytest.raises(Killed):
+        opened(tmp_path).prepare(epoch(), 0, failing())
+    assert not shown(tmp_path)
+    assert not staged(tmp_path)
 
 
 def test_tasks_write_with_a_copy_of_the_sink(tmp_path):
@@ -180,7 +226,7 @@ def test_rows_go_to_folders_by_value(tmp_path):
 
 
 def test_many_values_need_few_open_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(staging, "_MOST_OPEN", 3)
+    monkeypatch.setattr(stage, "_MOST_OPEN", 3)
     rows = [{"a": n, "b": str(n % 10)} for n in range(40)]
     write(opened(tmp_path, "json", "b"), 0, [batch(*rows[:20]), batch(*rows[20:])])
     assert sorted(row["a"] for row in rows_in(tmp_path, format="json")) == list(range(40))
@@ -255,16 +301,50 @@ def test_check_refuses_a_file_and_a_folder_that_may_not_be_written(tmp_path, mon
         FileSink("new", base=str(tmp_path)).check()
 
 
-@pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, DiskFull), (errno.EIO, SinkFailed)])
-def test_errors_of_the_disk_name_the_folder(tmp_path, monkeypatch, code, kind):
+@pytest.fixture
+def full_disk(tmp_path):
+    """A file system of one megabyte."""
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], capture_output=True)
+    if made.returncode:
+        pytest.skip("only root may mount a small file system")
+    yield tmp_path
+    subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "json"])
+def test_a_full_disk_is_told_and_nothing_is_shown(full_disk, format):
+    sink = opened(full_disk, format)
+    write(sink, 0, [batch({"a": 1, "b": "x"})])
+    noise = batch(*({"a": n, "b": os.urandom(500).hex()} for n in range(3000)))
+    with pytest.raises(DiskFull, match="no space is left to write"):
+        sink.prepare(epoch(1), 0, [noise])
+    assert not staged(full_disk)
+    write(sink, 1, [batch({"a": 2, "b": "y"})])
+    assert [row["a"] for row in rows_in(full_disk, format=format)] == [1, 2]
+
+
+def test_errors_of_the_disk_name_the_folder(tmp_path, monkeypatch):
     sink = opened(tmp_path)
+    token = sink.prepare(epoch(), 0, [batch({"a": 1})])
 
     def fail(*args):
-        raise OSError(code, os.strerror(code))
+        raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(kind, match=str(tmp_path)):
-        sink.prepare(epoch(), 0, [batch({"a": 1})])
+    with pytest.raises(SinkFailed, match=str(tmp_path)):
+        sink.commit(epoch(), [token])
+
+
+def test_a_folder_that_is_deleted_while_the_job_runs_is_told(tmp_path):
+    out = tmp_path / "out"
+    sink = opened(out)
+    write(sink, 0, [batch({"a": 1})])
+    shutil.rmtree(out)
+    with pytest.raises(SinkFailed, match=r"the ledger .* is gone") as error:
+        write(sink, 1, [batch({"a": 2})])
+    assert "run the job again" in str(error.value)
+    write(opened(out), 1, [batch({"a": 2})])
+    assert [row["a"] for row in rows_in(out)] == [2]
 
 
 def test_a_lost_staged_file_fails_before_the_ledger_is_written(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.connectors.payloads import RECORDS, Payloads, declared_rows
-from penstock.connectors.topic_sink import payloads
+from penstock.connectors.row_payloads import payloads
 from penstock.contracts import Rejected
 from penstock.errors import BadSchema, BadValue
 from penstock.schema import Schema

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -66,7 +67,9 @@ def sink(connection: str, topic: str) -> TopicSink:
 def write(made: TopicSink) -> int:
     made.check()
     made.open(NUMBERS, ())
-    return made.prepare(Epoch("l", made.name, 0), 0, [ROWS])
+    lineage = uuid4().hex
+    made.continues(lineage, made.name)
+    return made.prepare(Epoch(lineage, made.name, 0), 0, [ROWS])
 
 
 def refusal(made: TopicSource) -> PenstockError:
@@ -79,6 +82,14 @@ def allow(log: Log, user: str, topic: str, *operations: AclOperation) -> None:
     for operation in operations:
         who, kind = f"User:{user}", ResourcePatternType.LITERAL
         acl = AclBinding(ResourceType.TOPIC, topic, kind, who, "*", operation, AclPermissionType.ALLOW)
+        log.root.create_acls([acl])[acl].result(PATIENCE)
+
+
+def allow_ledgers(log: Log, user: str) -> None:
+    kinds = {ResourceType.GROUP: AclOperation.READ, ResourceType.TRANSACTIONAL_ID: AclOperation.WRITE}
+    for kind, operation in kinds.items():
+        prefixed = ResourcePatternType.PREFIXED
+        acl = AclBinding(kind, "penstock.", prefixed, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
         log.root.create_acls([acl])[acl].result(PATIENCE)
 
 
@@ -134,13 +145,16 @@ def test_a_sink_that_may_not_write_names_the_permission(log):
 
 def test_a_sink_that_may_only_look_is_refused_where_it_writes(log):
     allow(log, "alice", "trades", AclOperation.DESCRIBE)
-    with pytest.raises(SinkFailed, match="trades: user 'alice' may not write it"):
+    with pytest.raises(SinkFailed, match="trades: user 'alice' may not write it exactly once") as caught:
         write(sink(url(log, "alice"), "trades"))
+    assert "penstock acl add User:alice --operation read --group penstock. --prefixed" in caught.value.hint
+    assert "penstock acl add User:alice --operation read --operation write --topic trades" in caught.value.hint
 
 
 def test_a_sink_that_may_write_but_not_make_its_topic_says_so(log):
     allow(log, "carol", "means", AclOperation.WRITE)
     with pytest.raises(SinkFailed, match="means: user 'carol' may not create it"):
         write(sink(url(log, "carol"), "means"))
-    allow(log, "carol", "means", AclOperation.CREATE)
+    allow(log, "carol", "means", AclOperation.CREATE, AclOperation.READ)
+    allow_ledgers(log, "carol")
     assert write(sink(url(log, "carol"), "means")) == 3

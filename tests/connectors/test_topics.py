@@ -283,7 +283,7 @@ def test_a_password_shows_nowhere():
 def test_a_source_and_a_sink_are_rebuilt_from_json():
     made = TopicSource("t", NUMBERS, "csv", start="2026-01-01T00:00Z", include=("key",), on_loss="continue")
     assert TopicSource.from_spec(json.loads(json.dumps(made.spec()))) == made
-    sink = TopicSink("t", "a || b", "csv", "prod")
+    sink = TopicSink("t", "a || b", "csv", "prod", "at_least_once")
     assert TopicSink.from_spec(json.loads(json.dumps(sink.spec()))) == sink
 
 
@@ -294,8 +294,8 @@ def test_what_a_topic_cannot_be_is_refused():
         TopicSource("t", NUMBERS, on_loss="contineu")
     with pytest.raises(BadValue, match="has no time zone"):
         TopicSource("t", NUMBERS, start="2026-01-01T00:00")
-    with pytest.raises(BadValue, match="at least once for now"):
-        TopicSink("t", guarantee="exactly_once")
+    with pytest.raises(BadValue, match="did you mean 'exactly_once'"):
+        TopicSink("t", guarantee="exactly_one")
 
 
 def test_a_log_that_lost_its_end_is_noticed():

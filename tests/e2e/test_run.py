@@ -53,7 +53,7 @@ def test_sigterm_finishes_the_epoch_and_the_next_run_goes_on(tmp_path: Path) -> 
     assert written == sorted(n for batch in batches for n in batch.column("n").to_pylist())
 
 
-def test_a_checkpoint_of_another_window_is_refused_with_both_fingerprints(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_window_is_refused_with_a_table_of_what_would_be_lost(tmp_path: Path) -> None:
     job = """
 import penstock as ps
 rows = ps.datagen("trades", rows=100).event_time("ts", "5s")
@@ -67,6 +67,8 @@ pipeline = ps.Pipeline("job", sums.to(ps.files("out")))
     second = penstock("run", "job.py", "--checkpoint", "c", "--until", "ended", cwd=tmp_path)
     assert second.returncode == 2
     assert re.search(r"fingerprint \w{12} there, \w{12} here", second.stderr)
+    assert "\n  aggregate        LOST     window: tumbling(10s) -> tumbling(1m)\n" in second.stderr
+    assert "\n  accept the loss with --allow-drop aggregate; or run the old version" in second.stderr
     assert "Traceback" not in second.stderr
 
 

@@ -79,7 +79,8 @@ def test_a_filter_clause_belongs_to_the_partial() -> None:
     prefix, _ = lanes(timed().window(ps.tumbling("60s")).aggregate(n="sum(v) FILTER (WHERE b AND v > 0) + 1"))
     assert prefix.split is not None
     assert [partial.condition for partial in prefix.split.partials] == ["b AND v > 0"]
-    assert prefix.split.finals == (("n", "(sum(__penstock_p0)) + 1"),)
+    assert prefix.split.merges == (("__penstock_pm0", "sum(__penstock_p0)"),)
+    assert prefix.split.finals == (("n", "(__penstock_pm0) + 1"),)
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,12 @@ def test_what_stands_in_the_way_is_named_with_the_choice(
 
 
 def test_a_sink_that_asks_for_exactly_once_is_refused_at_realtime() -> None:
-    sink = ps.topic("out")
-    sink.guarantee = "exactly_once"
     with pytest.raises(PaceRefused, match="at least once, not exactly once"):
-        ps.Pipeline("p", events().to(sink), pace="realtime")
+        ps.Pipeline("p", events().to(ps.topic("out", guarantee="exactly_once")), pace="realtime")
+    with pytest.raises(PaceRefused, match="at least once, not at most once"):
+        ps.Pipeline("p", events().to(OUT), rejected_to=ps.topic("bad", guarantee="at_most_once"), pace="realtime")
+    fast = ps.Pipeline("p", events().to(ps.topic("out", guarantee="exactly_once")), pace="fast")
+    assert "sink 'out': exactly_once" in fast.explain()
 
 
 def test_rejected_rows_go_to_a_topic_at_realtime() -> None:
@@ -102,6 +104,7 @@ def test_explain_says_what_a_pace_promises() -> None:
     text = ps.Pipeline("p", events().to(OUT), pace="realtime").explain()
     assert "pace realtime: no epochs, rows leave at once; at least once" in text
     assert "in Spark alone" in text
+    assert "sink 'out': at_least_once, Spark's own connector writes it without a ledger" in text
     assert "pace throughput: epochs as large as pays" in ps.Pipeline("p", events().to(OUT)).explain()
 
 

@@ -14,10 +14,8 @@ import duckdb
 import pytest
 
 import penstock as ps
-from penstock.errors import CheckpointMismatch
 from penstock.plan.lanes import split_lanes
 from penstock.settings import Settings
-from penstock.spark.checkpoint import Checkpoint
 from penstock.testing import EOF, Results, run_to_end
 from tests.conftest import at
 
@@ -162,11 +160,3 @@ def test_a_change_that_moves_an_aggregation_to_spark_and_back_keeps_its_state(
         f"FROM read_parquet('{tmp_path}/out/*.parquet') SELECT n, mean, best, total ORDER BY window_start"
     )
     assert found.fetchall() == [(8, 5.5, 9, 44), (13, 8.0, 14, 104), (5, 12.0, 14, 60)]
-
-
-def test_an_event_time_that_changes_its_lane_is_refused_before_spark_starts(tmp_path: Path, settings: Settings) -> None:
-    rows = ps.from_items([], "k string, ts timestamp").event_time("ts", "5s").key_by("k").window(ps.tumbling("9s"))
-    pipeline = ps.Pipeline("p", rows.aggregate(n="count(*)").to(ps.collect()))
-    Checkpoint(tmp_path, "p", pipeline.graph).close()
-    with pytest.raises(CheckpointMismatch, match="declared in the native lane, now in spark's"):
-        pipeline.start(checkpoint=tmp_path, settings=replace(settings, lane="spark"))

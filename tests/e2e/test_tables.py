@@ -1,0 +1,31 @@
+"""From a topic to tables of PostgreSQL with the command line alone."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from penstock.connectors.datagen import DataGen
+from penstock.connectors.writers import json_documents
+from tests.connectors.topics import fresh
+from tests.databases import PostgresServer
+from tests.e2e.test_topics import EXPECTED, ROOT, penstock
+
+
+def test_vwap_goes_from_a_topic_to_tables(event_log: str, postgres: PostgresServer, tmp_path: Path) -> None:
+    source = fresh(event_log, "trades")
+    rows = next(iter(DataGen("trades", rows=10_000, keys=50, seed=3).read("0", 0, 10_000)))
+    (tmp_path / "trades.json").write_text("\n".join([*json_documents(rows).to_pylist(), "no trade"]))
+    where = {"PENSTOCK_LOG": event_log, "PENSTOCK_CONNECTIONS": f"warehouse={postgres.url}"}
+    penstock("topic", "create", source.name, "--partitions", "2", cwd=tmp_path, **where)
+    penstock("produce", source.name, "--file", "trades.json", cwd=tmp_path, **where)
+    job = ["run", str(ROOT / "examples/vwap_postgres.py"), "--set", f"source={source.name}", "--until", "ended"]
+    penstock(*job, "--checkpoint", "c", cwd=tmp_path, PENSTOCK_EPOCH_ROWS="5000", **where)
+    found = {row[:3]: row[3] for row in postgres.sql("SELECT symbol, volume, trades, vwap FROM vwap")}
+    wanted: list[Any] = duckdb.sql(EXPECTED).fetchall()
+    assert len(found) == len(wanted)
+    assert all(math.isclose(found[symbol, volume, n], vwap, rel_tol=1e-12) for symbol, vwap, volume, n in wanted)
+    assert postgres.sql('SELECT reason IS NOT NULL, "raw" FROM bad_trades') == [(True, b"no trade")]
