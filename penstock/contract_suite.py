@@ -149,7 +149,8 @@ class _Suite:
 
     def _prepare(self, sink: Sink, epoch: Epoch, rows: Sequence[Row]) -> list[Any]:
         parts = [rows] if sink.partitions == 1 else self._split(rows)
-        return [_in_task(sink).prepare(epoch, number, _batches(part)) for number, part in enumerate(parts)]
+        tasks = [(number, part) for number, part in enumerate(parts) if part]
+        return [_in_task(sink).prepare(epoch, number, _batches(part)) for number, part in tasks]
 
     def _commit(self, sink: Sink, epoch: Epoch, tokens: list[Any]) -> None:
         if sink.committed(epoch):

@@ -42,6 +42,7 @@ def run(
     settings = Settings.load(profile, lane=lane)
     pipeline = load_entry(target, sets or [])
     pipeline = pipeline.paced(pace) if pace else pipeline
+    typer.echo(f"{pipeline.name}: starting Spark ({settings.master})", err=True)
     started = pipeline.start(until=until, checkpoint=checkpoint, settings=settings, allow_drop=allow_drop or [])
     if notice := getattr(started, "notice", None):
         typer.echo(notice)

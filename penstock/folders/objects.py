@@ -102,8 +102,11 @@ class ObjectFolder:
         for name in names:
             if isinstance(to, ObjectFolder) and self._bucket == to._bucket:
                 self._ask(name, partial(obstore.copy, to=to._key(name)))
-            else:
-                to.write(name, self.read(name) or b"")
+                continue
+            data = self.read(name)
+            if data is None:
+                raise FileNotFoundError(f"{self.url}/{name}")  # noqa: EM102 - the name is all that there is to say
+            to.write(name, data)
 
     def _ask(self, name: str, what: Callable[[Any, str], Any]) -> Any:
         with _failures(f"{self.url}/{name}".rstrip("/")):

@@ -338,6 +338,10 @@ class Run:
         return sum(operator["numRowsTotal"] for one in last if one for operator in one["stateOperators"])
 
     def _lag(self) -> int | None:
-        behind = [read.source.behind(self._offsets(read)) for read in self.graph.reads]
+        try:
+            behind = [read.source.behind(self._offsets(read)) for read in self.graph.reads]
+        except PenstockError:
+            # A source that does not answer is the query's to wait for or to fail at; a figure ends no job.
+            return None
         known = [rows for rows in behind if rows is not None]
         return sum(known) if len(known) == len(behind) else None

@@ -54,7 +54,7 @@ class DuckTable(ps.Sink):
 
     def rows(self) -> list[dict[str, Any]]:
         with self.transaction() as database:
-            return database.execute("SELECT * FROM rows").to_arrow_table().to_pylist()
+            return database.sql("SELECT * FROM rows").to_arrow_table().to_pylist()
 
 
 class Forgetful(ps.Sink):
@@ -154,7 +154,7 @@ def test_a_users_own_sink(tmp_path: Path) -> None:
 
 def test_a_sink_that_keeps_less_than_it_says_is_found_out() -> None:
     sink = Forgetful()
-    with pytest.raises(AssertionError, match=r"forgetful: after an epoch was replayed rows are there too often: \[\(7"):
+    with pytest.raises(AssertionError, match=r"forgetful: after an epoch was replayed rows are there too often"):
         check_sink(lambda: sink, lambda: sink.rows)
 
 
