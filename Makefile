@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-scale bench-log bench-peers crash crash-log clean
+.PHONY: help setup demo test test-slow lint format bench bench-scale bench-log bench-peers crash crash-log clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by r
 # Two at a time: much of a test is waiting for a JVM. A file's tests stay together, for they share servers.
 test: $(READY) ## Run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=15
+
+test-slow: $(READY) ## Run the longer forms of tests that `make test` leaves out
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --slow -m slow --durations=15
 
 lint: $(READY) ## Check style, format and types
 	$(BIN)/ruff check .

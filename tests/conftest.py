@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--crash-runs", type=int, default=1, help="how often the crash suite kills a job")
+    parser.addoption("--slow", action="store_true", help="also run what `make test` leaves to `make test-slow`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out slow tests, unless they are asked for: each is a longer form of one that always runs."""
+    if not config.getoption("--slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: make test-slow"))
 
 
 @pytest.fixture(scope="session")

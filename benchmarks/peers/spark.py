@@ -28,6 +28,7 @@ TUNED = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.pollingDelay": "20",

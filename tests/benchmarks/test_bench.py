@@ -67,6 +67,7 @@ def test_examples_are_run_in_both_lanes_with_equal_results(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.slow
 def test_topic_gives_every_system_the_rows_of_the_files(tmp_path: Path) -> None:
     target, cache = tmp_path / "vwap.json", tmp_path / "cache"
     peers = ["spark", "flink", "duckdb"]
@@ -80,6 +81,7 @@ def test_topic_gives_every_system_the_rows_of_the_files(tmp_path: Path) -> None:
     assert not list(cache.rglob("broker-*")), "the log is gone"
 
 
+@pytest.mark.slow
 def test_scale_measures_a_size_warm_and_draws_it(tmp_path: Path) -> None:
     target = tmp_path / "scale.json"
     code = scale.run(target, [6_000], [], cache=tmp_path / "cache", keys_of_rows=20, epoch_rows=2_000)
@@ -257,10 +259,13 @@ def test_percentile_is_a_measured_value() -> None:
 
 def test_hand_written_spark_has_the_settings_of_penstock() -> None:
     from benchmarks.peers.spark import tuned
+    from penstock.folders import folder
     from penstock.settings import Settings
     from penstock.spark.session import _DEFAULTS, _heap, query_settings
+    from penstock.spark.stores import store_settings
 
     ours = {**_DEFAULTS, **query_settings(Settings(parallelism=3), branches=False), "spark.driver.memory": _heap()}
+    ours |= store_settings(folder("checkpoint"), Settings())
     only_for_the_bench = {"spark.sql.streaming.numRecentProgressUpdates"}
     assert {key: value for key, value in tuned(3).items() if key not in only_for_the_bench} == ours
 

@@ -42,6 +42,7 @@ def test_bars_are_of_the_median_alone_at_realtime_and_beside_spark_at_the_fast_p
     assert [bar.reached for bar in latency.bars(found)] == [True, False, True, False]
 
 
+@pytest.mark.slow
 def test_every_record_comes_through_and_is_in_the_document(tmp_path: Path) -> None:
     target = tmp_path / "latency.json"
     try:

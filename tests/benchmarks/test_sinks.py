@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks import sinks
 from benchmarks.results import Result
 
 
+@pytest.mark.slow
 def test_files_hold_every_row_with_each_guarantee(tmp_path: Path) -> None:
     target = tmp_path / "sinks.json"
     code = sinks.run(target, 12_000, sinks=["files"], crashes=False, runs=1, cache=tmp_path / "cache")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 from penstock.connectors.datagen import DataGen
 from penstock.connectors.writers import json_documents
@@ -56,6 +57,7 @@ def test_vwap_goes_from_topic_to_topic_by_the_command_line_alone(event_log: str,
     assert len(penstock("consume", "bad-trades", cwd=tmp_path, PENSTOCK_LOG=event_log).splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_killed_job_loses_no_record(event_log: str, tmp_path: Path) -> None:
     source, target = fresh(event_log, "in").create(2), fresh(event_log, "out")
     for partition in range(2):

@@ -196,6 +196,7 @@ def driver(tmp_path: Path, there: ObjectFolder, s3: dict[str, str], proxy: Spoil
     return Driver(tmp_path, there, behind)
 
 
+@pytest.mark.slow
 def test_a_job_on_s3_outlives_kill_9_and_a_store_that_fails_for_a_while(driver: Driver, proxy: SpoilingProxy) -> None:
     first = driver.start()
     driver.wait_for_epochs(1, first)
