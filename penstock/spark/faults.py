@@ -42,10 +42,8 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
         kind, message, node, hint, transient = left
         made: PenstockError = getattr(errors, kind)(message, node=node, hint=hint, transient=transient)
         return made
-    if _tells_of_a_lost_jvm(error):
-        message = "Spark's JVM is gone: it was killed, or ran out of memory"
-        hint = "run again: the job goes on from its checkpoint; if it lacks memory, raise spark.driver.memory"
-        return SparkFailed(message, hint=hint, transient=True)
+    if (lost := lost_jvm(error)) is not None:
+        return lost
     text = str(error)
     if "No space left on device" in text:
         message = "no space is left on the disk"
@@ -56,10 +54,17 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
     return _expression(text, graph) or _unknown(text)
 
 
-def _tells_of_a_lost_jvm(error: BaseException) -> bool:
-    """Py4J says so in three ways; the last one is an error in a call that names no Java exception."""
+def lost_jvm(error: BaseException) -> SparkFailed | None:
+    """Return the error of a JVM that is gone, if this one tells of it.
+
+    Py4J says so in three ways; the last one is an error in a call that names no Java exception.
+    """
     silent = type(error) is Py4JError and "Trace:" not in str(error)
-    return silent or isinstance(error, (Py4JNetworkError, ConnectionError))
+    if not (silent or isinstance(error, (Py4JNetworkError, ConnectionError))):
+        return None
+    message = "Spark's JVM is gone: it was killed, or ran out of memory"
+    hint = "run again: the job goes on from its checkpoint; if it lacks memory, raise spark.driver.memory"
+    return SparkFailed(message, hint=hint, transient=True)
 
 
 def _expression(text: str, graph: Graph) -> ExpressionFailed | None:

@@ -30,7 +30,7 @@ from penstock.spark.clock import END_OF_TIME, is_over, read_ticks
 from penstock.spark.compile import Query, compile_pipeline
 from penstock.spark.connector_scan import by_connector, connector_offsets, keep_reader
 from penstock.spark.damage import mend, suspect
-from penstock.spark.faults import translate
+from penstock.spark.faults import lost_jvm, translate
 from penstock.spark.layout import keep_layout, layout, query_layout
 from penstock.spark.migrate import migrate
 from penstock.spark.notes import last_offsets, reached_offsets, watermark_us
@@ -79,8 +79,10 @@ class Run:
         self.writers: list[EpochWriter] = []
         try:
             self._open()
-        except BaseException:
+        except BaseException as error:
             self._close()
+            if (lost := lost_jvm(error)) is not None:
+                raise lost from error
             raise
         self._driver = threading.Thread(target=self._drive, name=f"penstock-{name}", daemon=True)
 
@@ -90,7 +92,9 @@ class Run:
             for query in self._compiled:
                 self._start(query)
         except BaseException as error:
-            self._halt()
+            # Without its JVM there is nothing left to halt, and the first error says so.
+            with contextlib.suppress(Exception):
+                self._halt()
             self._close()
             if isinstance(error, Exception):
                 raise self._translated(error) from error

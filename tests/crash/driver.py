@@ -117,7 +117,8 @@ class Driver:
 
 def kill_worker(family: Sequence[psutil.Process], chance: random.Random) -> str:
     """Kill -9 one Python among these processes, not the one that starts the others if there are others."""
-    pythons = {one.pid: one for one in family if _is(one, "pyspark")}
+    # Spark's JVM has PySpark on its class path, and no Python runs before it does.
+    pythons = {one.pid: one for one in family if _is(one, "pyspark") and not _is(one, "java")}
     leaves = [one for one in pythons.values() if not _children(one) & pythons.keys()] or [*pythons.values()]
     if not leaves:
         return "nobody"
