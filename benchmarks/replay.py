@@ -43,7 +43,7 @@ def restarts(cache: Path, runs: int) -> list[Result]:
             seconds[system].append(_restart(trades, system))
             print(f"{seconds[system][-1]:.2f} s")
     return [
-        Result(system, "restart", 0.0, round(statistics.median(found), 3), 0.0, True)
+        Result(system, "restart", 0.0, round(statistics.median(found), 3), None, True)
         for system, found in seconds.items()
     ]
 

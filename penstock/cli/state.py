@@ -33,6 +33,8 @@ def state(
         return
     typer.echo(f"{found.node}, after epoch {found.epoch}")
     show_table(found.columns, [[_cell(row[name]) for name in found.columns] for row in found.rows])
+    if not found.rows:
+        typer.echo("(no rows: windows that are closed, and keys that never came, have no state)")
     if found.more:
         typer.echo(f"(the first {limit:,}; --limit shows more, --key one key)")
 

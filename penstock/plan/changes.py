@@ -112,7 +112,7 @@ def _said(was: Described, node: Described) -> str:
         shared = head if was.does.startswith(head) and node.does.startswith(head) else ""
         return f"{was.does.removeprefix(shared)} -> {node.does.removeprefix(shared)}"
     if was.code != node.code:
-        return "changed inside"
+        return "writes elsewhere, from the next epoch on" if node.kind == "write" else "its code changed"
     return f"from {', '.join(was.inputs)} -> {', '.join(node.inputs)}" if was.inputs != node.inputs else ""
 
 

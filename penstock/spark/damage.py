@@ -115,7 +115,7 @@ class _Repair:
         for name in moved:
             self.history.folder.remove(name)
         file, reason = self.found
-        return f"checkpoint {self.data}: {self.name}/{file} {reason}; {self._what()}; {len(names)} files are in {aside}"
+        return f"checkpoint {self.data}: {self.name}/{file} {reason}; {self._what()}; {_files(len(names))} in {aside}"
 
     def refuse(self, why: str) -> NoReturn:
         """Raise the error of a damage that cannot be mended."""
@@ -127,7 +127,7 @@ class _Repair:
         if self.epoch == self.last:
             return "older files hold the same state, so nothing is repeated"
         first = f"epoch {self.epoch + 1}" if self.epoch + 1 == self.last else f"epochs {self.epoch + 1} to {self.last}"
-        return f"{first} run again as they were, from the state after epoch {self.epoch}"
+        return f"{first} will run again with the same bounds, from the state after epoch {self.epoch}"
 
     def _epoch(self) -> int:
         done = max(self.history.committed, default=-1)
@@ -181,3 +181,7 @@ class _Repair:
 def _version(name: str) -> int:
     match = _VERSION.fullmatch(name)
     return int(match[1]) if match else -1
+
+
+def _files(count: int) -> str:
+    return "1 file is" if count == 1 else f"{count} files are"

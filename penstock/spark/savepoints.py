@@ -71,7 +71,7 @@ def create_savepoint(checkpoint: Folder, savepoints: Folder, name: str | None = 
         identity = read_identity(target / "checkpoint")
         assert identity is not None
         if not copied.epochs:
-            target.remove("checkpoint")
+            savepoints.remove(name)
             message = f"{checkpoint}: no epoch is finished yet, so there is nothing to save"
             raise CheckpointMissing(message, hint="wait for the first epoch of the job", transient=True)
         _refuse_damage(target, copied.epochs)
@@ -102,7 +102,7 @@ def find_savepoint(text: str, savepoints: Folder, at: Folder) -> Folder:
     if "/" in text or FILE in at.names():
         return at
     known = savepoints.names()
-    if text not in known:
+    if text not in known or not (savepoints / text).names():
         message = f"there is no savepoint '{text}' in {savepoints}"
         raise CheckpointMissing(message, hint=choices("savepoints there", known, text))
     return savepoints / text

@@ -81,7 +81,8 @@ def find_state(data: Folder, node: str | None) -> Place:
             found.setdefault(operator.node, Place(query, number, operator))
     if not found:
         message = f"{data} has no state"
-        raise CheckpointMissing(message, hint="only aggregate, reduce and deduplicate keep any")
+        hint = "only aggregate, reduce and deduplicate keep any, from the first epoch that is finished"
+        raise CheckpointMissing(message, hint=hint)
     if node is None and len(found) > 1:
         message = "several nodes have state"
         raise CheckpointMissing(message, hint=f"choose one with --node; {choices('nodes', found)}")

@@ -53,7 +53,7 @@ def no_connection(error: psycopg.Error, place: str) -> Unreachable:
     said = str(error).strip().splitlines()[-1].strip()
     for reason, hint in _KEPT_OUT.items():
         if reason.search(said):
-            message = f"{place} lets us not in: {said.rpartition('FATAL:')[2].strip()}"
+            message = f"{place} refuses the login: {said.rpartition('FATAL:')[2].strip()}"
             return Unreachable(message, hint=hint)
     hint = "see whether PostgreSQL runs there, and look at host and port of the connection"
     return Unreachable(f"{place} does not answer: {said}", hint=hint, transient=True)
