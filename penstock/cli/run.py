@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import typer
+from rich.console import Console
 
 from penstock.cli.options import LaneOption, PaceOption, Sets, Target
+from penstock.cli.signals import asked_to_stop
 from penstock.cli.summary import summary
 from penstock.cli.view import watch
 from penstock.entries import load_entry
@@ -43,7 +45,11 @@ def run(
     pipeline = load_entry(target, sets or [])
     pipeline = pipeline.paced(pace) if pace else pipeline
     typer.echo(f"{pipeline.name}: starting Spark ({settings.master})", err=True)
-    started = pipeline.start(until=until, checkpoint=checkpoint, settings=settings, allow_drop=allow_drop or [])
+    # A signal in the middle of Spark's start would leave its JVM behind; it is heeded as soon as there is a run.
+    with asked_to_stop(Console(stderr=True)) as asked:
+        started = pipeline.start(until=until, checkpoint=checkpoint, settings=settings, allow_drop=allow_drop or [])
+        if asked.is_set():
+            started.stop()
     if notice := getattr(started, "notice", None):
         typer.echo(notice)
     report = watch(started, pipeline.name)
