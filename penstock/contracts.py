@@ -165,6 +165,9 @@ class Sink(Connector):
         """How it keeps its guarantee, in a few words; `explain` prints it."""
         return WHY[self.guarantee]
 
+    def fits(self, schema: Schema, key: tuple[str, ...]) -> None:
+        """Raise a PipelineError if such rows can never be written here; called when the pipeline is built."""
+
     def open(self, schema: Schema, key: tuple[str, ...]) -> None:
         """Learn what will be written; called in the driver before the first epoch."""
 

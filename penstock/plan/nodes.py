@@ -302,6 +302,7 @@ class Write(OneInput):
             scalar(self.sink.row_key, self.input.schema, node=f"{self.label} key")
         if self.sink.row_removed is not None:
             predicate(self.sink.row_removed, self.input.schema, node=f"{self.label} remove")
+        self.sink.fits(self.input.schema, self.input.key)
         return self.input.schema
 
     @property

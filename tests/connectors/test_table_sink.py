@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import penstock as ps
 from penstock.connectors.catalog import sink_from_spec
 from penstock.connectors.tables.table_sink import TableSink
 from penstock.contracts import ROW_REMOVED
@@ -219,3 +220,10 @@ def test_a_plan_keeps_no_password() -> None:
     again.within("job", Settings())
     with pytest.raises(SettingsError, match="not kept in plans"):
         again.check()
+
+
+def test_a_pipeline_that_upserts_rows_without_a_key_is_refused_when_it_is_built() -> None:
+    rows = ps.from_items([], PAIR)
+    with pytest.raises(BadSchema, match=r"upsert needs a key(.|\n)*columns here: k, v"):
+        rows.to(ps.table("t", connection="sqlite:///t.db", mode="upsert"))
+    rows.to(ps.table("t", connection="sqlite:///t.db", mode="upsert", key="k"))

@@ -86,12 +86,17 @@ class TableSink(Sink):
         """Raise a SettingsError if the database cannot be reached."""
         self.database.check()
 
+    def fits(self, schema: Schema, key: tuple[str, ...]) -> None:
+        """Refuse rows that have no key where one is needed."""
+        if self.updates:
+            _refuse_key(self.name, self._given_key or key, schema)
+
     def open(self, schema: Schema, key: tuple[str, ...]) -> None:
         """Make the table and the ledger if they are missing, and refuse a table that does not fit the rows."""
         rows = Schema(tuple(field for field in schema if field.name != ROW_REMOVED))
         if self.updates:
             self.key = self._given_key or key
-            self._refuse_key(rows)
+            _refuse_key(self.name, self.key, rows)
         self._target = Target(self.name, rows, self.key)
         with self.database.transaction(self.name) as session:
             make_or_check(self.database, session, self._target)
@@ -147,9 +152,10 @@ class TableSink(Sink):
                     raise SinkFailed(message, hint=f'leave such rows out before: .filter("{name} IS NOT NULL")')
             yield batch
 
-    def _refuse_key(self, schema: Schema) -> None:
-        for name in self.key:
-            schema.field(name)
-        if not self.key:
-            message = f"table {self.name}: upsert needs a key, and the rows have none"
-            raise BadSchema(message, hint=f'{choices("columns here", schema.names)}\n  pass key="..." to table()')
+
+def _refuse_key(table: str, key: tuple[str, ...], schema: Schema) -> None:
+    for name in key:
+        schema.field(name)
+    if not key:
+        message = f"table {table}: upsert needs a key, and the rows have none"
+        raise BadSchema(message, hint=f'{choices("columns here", schema.names)}\n  pass key="..." to table()')
