@@ -81,7 +81,8 @@ class Succession(Run):
         self.driver.start()
         following = self.driver.process.pid
         wait_for(lambda: self._holder() == following, "the next driver never got the lease")
-        self.jvm_outlived_its_lease = _lives(jvm)
+        # Its lock goes while the process ends, so it may be listed a moment longer.
+        self.jvm_outlived_its_lease = any(map(_lives, psutil.wait_procs([jvm], timeout=5)[1]))
         return "python"
 
     def _keep_a_second_one_out(self) -> None:
@@ -109,6 +110,8 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
+# librdkafka spins while the preloaded clock is behind the kernel's, so this one takes minutes on a busy machine.
+@pytest.mark.slow
 def test_a_worker_dies_and_the_clock_jumps_back_yet_every_row_is_there_once(
     tmp_path: Path, services: Services, seed: int
 ) -> None:
