@@ -25,10 +25,10 @@ demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by r
 
 # Two at a time: much of a test is waiting for a JVM. A file's tests stay together, for they share servers.
 test: $(READY) ## Run the tests
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=15
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 
 test-slow: $(READY) ## Run the longer forms of tests that `make test` leaves out
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --slow -m slow --durations=15
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --slow -m slow --durations=15
 
 lint: $(READY) ## Check style, format and types
 	$(BIN)/ruff check .

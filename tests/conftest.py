@@ -23,8 +23,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run what `make test` leaves to `make test-slow`")
 
 
+# Two workers end at the same time if what takes longest is begun first.
+LONGEST_FIRST = ("crash", "cluster", "e2e", "benchmarks", "spark", "cli", "connectors")
+
+
+def _place(item: pytest.Item) -> int:
+    folder = item.path.parent.name
+    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out slow tests, unless they are asked for: each is a longer form of one that always runs."""
+    """Begin with what takes longest, and leave out slow tests, unless they are asked for.
+
+    Each slow test is a longer form of one that always runs.
+    """
+    items.sort(key=_place)
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):
