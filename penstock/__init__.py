@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock import state as state
     from penstock.aggregates import Aggregator as Aggregator
     from penstock.contracts import Epoch as Epoch
     from penstock.contracts import Rejected as Rejected
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from penstock.outputs import topic as topic
     from penstock.outputs import webhook as webhook
     from penstock.pipeline import Pipeline as Pipeline
+    from penstock.process import Context as Context
+    from penstock.process import Process as Process
+    from penstock.process import Timer as Timer
     from penstock.report import Counts as Counts
     from penstock.report import Progress as Progress
     from penstock.report import Report as Report
@@ -38,7 +42,11 @@ if TYPE_CHECKING:
     from penstock.stream import Output as Output
     from penstock.stream import Stream as Stream
     from penstock.stream import WindowedStream as WindowedStream
+    from penstock.tables import Table as Table
+    from penstock.tables import read_table as read_table
     from penstock.windows import Window as Window
+    from penstock.windows import count_window as count_window
+    from penstock.windows import global_window as global_window
     from penstock.windows import session as session
     from penstock.windows import sliding as sliding
     from penstock.windows import tumbling as tumbling
@@ -53,19 +61,25 @@ _HOMES = {
     "inputs": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic"),
     "outputs": ("callback", "collect", "console", "files", "table", "topic", "webhook"),
     "pipeline": ("Pipeline",),
+    "process": ("Context", "Process", "Timer"),
     "report": ("Counts", "Progress", "Report"),
     "schema": ("Schema",),
     "settings": ("Settings",),
     "sql": ("sql",),
     "stream": ("KeyedStream", "Output", "Stream", "WindowedStream"),
-    "windows": ("Window", "session", "sliding", "tumbling"),
+    "tables": ("Table", "read_table"),
+    "windows": ("Window", "count_window", "global_window", "session", "sliding", "tumbling"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME_OF)
+_MODULES = ("state",)
+
+__all__ = sorted([*_HOME_OF, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"penstock.{name}")
     if name not in _HOME_OF:
         message = f"module 'penstock' has no attribute {name!r}"
         raise AttributeError(message)

@@ -55,11 +55,19 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Rejected:
-    """One row that could not be read: why, its original bytes and where they stood."""
+    """One row that could not be read: why, its original bytes and where they stood.
+
+    `row` is the row as JSON, of a source that gives no bytes but values.
+    """
 
     reason: str
     raw: bytes
     position: str
+    row: str | None = None
+
+    def __repr__(self) -> str:
+        row = "" if self.row is None else f", row={self.row!r}"
+        return f"Rejected(reason={self.reason!r}, raw={self.raw!r}, position={self.position!r}{row})"
 
 
 class Connector:
@@ -98,6 +106,10 @@ class Source(Connector):
 
     schema: Schema
     replayable: bool = True
+    # Whether `newest` can leave the oldest rows out, and whether `spills` makes a difference.
+    can_drop: bool = False
+    can_spill: bool = False
+    spills: bool = False
 
     def initial(self) -> Offsets:
         """Return the offsets before the first row."""
@@ -125,6 +137,10 @@ class Source(Connector):
     def behind(self, offsets: Offsets) -> int | None:
         """Return about how many rows are there after these offsets, if that can be told."""
         return None
+
+    def newest(self, start: Offsets, rows: int) -> tuple[Offsets, int]:
+        """Return the offsets after which about `rows` rows are left, and how many are left out; if it `can_drop`."""
+        raise NotImplementedError
 
     def ended(self, offsets: Offsets) -> bool:
         """Say whether nothing can ever come after these offsets."""

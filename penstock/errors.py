@@ -3,17 +3,17 @@
 PenstockError                 .node .hint .transient, exit code
 ├── PipelineError      (2)    the pipeline is wrong; raised while it is built
 │   ├── UnknownColumn, UnknownFunction, BadExpression, AggregateNotAllowed
-│   ├── BadWindow, MissingEventTime, BadSchema, BadFunction, BadValue
-│   ├── DuplicateName, MissingSink, DanglingBranch, UpdatingStream
-│   └── NotSerializable, PaceRefused
+│   ├── BadWindow, MissingEventTime, BadSchema, BadFunction, BadValue, BadProcess, BadState
+│   ├── DuplicateName, MissingSink, DanglingBranch, UpdatingStream, BadJoin
+│   └── NotSerializable, PaceRefused, OverloadRefused
 ├── SettingsError      (2)    where it runs is wrong
 │   ├── UnknownSetting, MissingInput, MissingJava, BadEntry, MissingPart
-│   └── UnknownTopic, UnknownGroup, BrokerRefused
+│   └── UnknownTopic, UnknownGroup, BrokerRefused, CannotReplay
 ├── CheckpointError    (2)    the checkpoint does not fit
 │   ├── CheckpointInUse, CheckpointMismatch, CheckpointDamaged
 │   └── CheckpointMissing, CheckpointExists
 └── RunError           (1)    the job failed while it ran
-    ├── ExpressionFailed, FunctionFailed, RowRejected
+    ├── ExpressionFailed, FunctionFailed, RowRejected, BadEmit, BadTimer
     └── SourceFailed, SinkFailed, NoBroker, StoreFailed, DiskFull, PortTaken, SparkFailed
 """
 
@@ -96,6 +96,14 @@ class BadFunction(PipelineError):
     """A Python function cannot be used where it was passed."""
 
 
+class BadProcess(PipelineError):
+    """A process function lacks a method, or declares something that cannot be."""
+
+
+class BadState(PipelineError):
+    """A state of a process function is declared or used wrongly."""
+
+
 class BadValue(PipelineError):
     """An argument has a value that cannot be meant."""
 
@@ -116,12 +124,20 @@ class UpdatingStream(PipelineError):
     """A node that needs final rows follows one whose rows are updated later."""
 
 
+class BadJoin(PipelineError):
+    """A join with keys, times or columns that cannot come together."""
+
+
 class NotSerializable(PipelineError):
     """A plan that holds Python functions cannot be written as JSON."""
 
 
 class PaceRefused(PipelineError):
     """A node that the pipeline's pace cannot run."""
+
+
+class OverloadRefused(PipelineError):
+    """A source that cannot do what the pipeline should do under too much load."""
 
 
 class SettingsError(PenstockError):
@@ -162,6 +178,10 @@ class BrokerRefused(SettingsError):
     """The broker answered, and does not do what it was asked; nothing was changed."""
 
 
+class CannotReplay(SettingsError):
+    """Rejected rows cannot go back into the source that they came from."""
+
+
 class CheckpointError(PenstockError):
     """The checkpoint does not fit; it was not touched."""
 
@@ -198,6 +218,14 @@ class ExpressionFailed(RunError):
 
 class FunctionFailed(RunError):
     """A Python function raised."""
+
+
+class BadEmit(RunError):
+    """A process function gave something that is not a row of one of its outputs."""
+
+
+class BadTimer(RunError):
+    """A process function set a timer that can never be right."""
 
 
 class RowRejected(RunError):

@@ -12,14 +12,18 @@ from penstock.errors import BadFunction
 from penstock.schema import Schema, Shape
 
 
-def output_schema(fn: Callable[..., Any], schema: Shape | None, given: Schema, *, node: str) -> Schema:
+def output_schema(
+    fn: Callable[..., Any], schema: Shape | None, given: Schema, *, node: str, asynchronous: bool = False
+) -> Schema:
     """Return what a function makes: `schema`, else its annotated dataclass, else what it is given."""
     if not callable(fn):
         message = f"{fn!r} is not a function"
         raise BadFunction(message, node=node, hint="pass a Python function; SQL goes to select()")
-    if inspect.iscoroutinefunction(fn):
-        message = f"{fn.__qualname__} is async"
-        raise BadFunction(message, node=node, hint="use a plain function here")
+    if _is_async(fn) != asynchronous:
+        name = getattr(fn, "__qualname__", repr(fn))
+        message = f"{name} is not async" if asynchronous else f"{name} is async"
+        hint = "write `async def`, or use map()" if asynchronous else "use map_async(), or a plain function here"
+        raise BadFunction(message, node=node, hint=hint)
     if schema is not None:
         return Schema(schema)
     annotated = _dataclass_of(_hints(fn).get("return"))
@@ -33,6 +37,10 @@ def row_class(fn: Callable[..., Any]) -> type | None:
     except (TypeError, ValueError):
         return None
     return _dataclass_of(_hints(fn).get(parameters[0])) if parameters else None
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:

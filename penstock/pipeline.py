@@ -14,6 +14,7 @@ from penstock.plan import codec
 from penstock.plan.draw import to_dot, to_mermaid
 from penstock.plan.explain import explain
 from penstock.plan.graph import Graph
+from penstock.plan.overload import Overload, check_overload
 from penstock.plan.pace import Pace, check_pace
 from penstock.report import Report
 from penstock.settings import Settings
@@ -31,6 +32,8 @@ class Pipeline:
 
     `pace="throughput"` makes epochs as large as pays, `"fast"` as short as can be; `"realtime"` hands each row on at
     once, from topic to topic, at least once. What stands in the way is an error that names the node and the choice.
+    Under more load than it can bear, rows wait in their source (`overload="block"`), the oldest are dropped and counted
+    (`"drop"`), or they are taken off their sender into the checkpoint (`"spill"`).
 
     >>> import penstock as ps
     >>> items = ps.from_items([{"word": "a"}, {"word": "b"}, {"word": "a"}], "word string")
@@ -39,8 +42,15 @@ class Pipeline:
     'words'
     """
 
-    def __init__(self, name: str, *outputs: Output, rejected_to: Sink | None = None, pace: Pace = "throughput") -> None:
-        self.name, self.pace = _name(name), pace
+    def __init__(
+        self,
+        name: str,
+        *outputs: Output,
+        rejected_to: Sink | None = None,
+        pace: Pace = "throughput",
+        overload: Overload = "block",
+    ) -> None:
+        self.name, self.pace, self.overload = _name(name), pace, overload
         for output in outputs:
             if not isinstance(output, Output):
                 message = f"{output!r} is not an output"
@@ -48,14 +58,16 @@ class Pipeline:
         try:
             self.graph = Graph(tuple(output.node for output in outputs), rejected_to)
             check_pace(pace, self.graph)
+            check_overload(overload, self.graph, pace)
         except PipelineError as error:
             error.node = f"{name} / {error.node}" if error.node else name
             raise
 
-    def paced(self, pace: Pace) -> Pipeline:
-        """Return the same pipeline at another pace."""
-        outputs = map(Output, self.graph.writes)
-        return Pipeline(self.name, *outputs, rejected_to=self.graph.rejected_to, pace=pace)
+    def paced(self, pace: Pace | None = None, overload: Overload | None = None) -> Pipeline:
+        """Return the same pipeline at another pace, or with another answer to overload."""
+        outputs, rejected_to = map(Output, self.graph.writes), self.graph.rejected_to
+        pace, overload = pace or self.pace, overload or self.overload
+        return Pipeline(self.name, *outputs, rejected_to=rejected_to, pace=pace, overload=overload)
 
     def run(
         self,
@@ -98,13 +110,13 @@ class Pipeline:
         from penstock.spark.opening import is_connected
         from penstock.spark.run import Run
 
-        if is_connected(self.graph, where, until, self.pace):
+        if self.overload != "drop" and is_connected(self.graph, where, until, self.pace):
             return ConnectedRun(self.name, self.graph, where, settings, until, self.pace).begin()
-        return Run(self.name, self.graph, where, settings, until, self.pace, allow_drop).begin()
+        return Run(self.name, self.graph, where, settings, until, self.pace, allow_drop, self.overload).begin()
 
     def explain(self, settings: Settings | None = None) -> str:
         """Return the plan as text: pace, nodes, lanes, queries and the guarantee of each sink."""
-        return explain(self.name, self.graph, (settings or Settings.load()).lane, self.pace)
+        return explain(self.name, self.graph, (settings or Settings.load()).lane, self.pace, self.overload)
 
     def to_dot(self) -> str:
         """Draw the plan for Graphviz."""
@@ -116,13 +128,13 @@ class Pipeline:
 
     def to_json(self) -> str:
         """Write the plan as JSON; one that holds Python functions cannot be."""
-        return codec.to_json(self.name, self.graph, self.pace)
+        return codec.to_json(self.name, self.graph, self.pace, self.overload)
 
     @classmethod
     def from_json(cls, text: str) -> Pipeline:
         """Read a plan that `to_json` wrote."""
-        name, outputs, rejected_to, pace = codec.from_json(text, source_from_spec, sink_from_spec)
-        return cls(name, *map(Output, outputs), rejected_to=rejected_to, pace=pace)  # type: ignore[arg-type]
+        name, outputs, rejected_to, how = codec.from_json(text, source_from_spec, sink_from_spec)
+        return cls(name, *map(Output, outputs), rejected_to=rejected_to, **how)  # type: ignore[arg-type]
 
 
 def _name(name: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass
@@ -28,9 +30,53 @@ class Counts:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class EventTimes:
+    """One event time of a query: the newest that came, and the delay that it is waited for.
+
+    While its source is `idle`, it holds nobody up.
+    """
+
+    source: str
+    column: str
+    delay_us: int
+    newest: datetime | None = None
+    idle: bool = False
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The newest time, less the delay."""
+        return None if self.newest is None else self.newest - timedelta(microseconds=self.delay_us)
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How far the event time of one query has come: the smallest watermark of its event times."""
+
+    query: str
+    times: tuple[EventTimes, ...]
+
+    @property
+    def at(self) -> datetime | None:
+        """The watermark; None until every event time has had a row."""
+        return self.held_by.watermark if self.held_by else None
+
+    @property
+    def held_by(self) -> EventTimes | None:
+        """The event time that holds the watermark back: one without rows, or else the one that is furthest behind."""
+        waited = [time for time in self.times if not time.idle] or list(self.times)
+        missing = next((time for time in waited if time.watermark is None), None)
+        known = [time for time in waited if time.watermark is not None]
+        return missing or min(known, key=lambda time: time.watermark or _LAST, default=None)
+
+
 @dataclass
 class Progress:
-    """The newest epoch, and the totals so far."""
+    """The newest epoch, and the totals so far.
+
+    `backpressure_ratio`: of the rows that were there when the epoch was planned, the part that its limit left unread;
+    0 if it read all, None if a source cannot say how many it has. A report has the mean over the run's epochs.
+    """
 
     epoch: int = -1
     epochs: int = 0
@@ -44,6 +90,8 @@ class Progress:
     watermark: datetime | None = None
     lag_rows: int | None = None
     state_rows: int = 0
+    watermarks: tuple[Watermark, ...] = ()
+    backpressure_ratio: float | None = None
 
 
 @dataclass
@@ -55,3 +103,5 @@ class Report:
     ended: bool = False
     rows: dict[str, int] = field(default_factory=dict)
     counts: dict[str, Counts] = field(default_factory=dict)
+    watermarks: tuple[Watermark, ...] = ()
+    backpressure_ratio: float | None = None

@@ -141,6 +141,15 @@ def parse_type(text: str) -> str:
     return Schema(f"x {text}").fields[0].type
 
 
+def type_of(hint: object) -> str:
+    """Return the Spark type of a Python type, as an annotation names it.
+
+    >>> type_of(list[float])
+    'array<double>'
+    """
+    return _from_hint(hint, "type")[0]
+
+
 def arrow_type(text: str) -> pa.DataType:
     """Return the Arrow type that carries a Spark type."""
     if text in _ARROW:

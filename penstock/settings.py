@@ -42,7 +42,9 @@ class Settings:
     kafka_reader  who reads topics: "penstock", or "spark" for Spark's connector (`penstock jars fetch kafka`)
     state_partitions how many parts state is in; None is as the checkpoint has it, at first the parallelism
     parallelism   how many tasks run at once; None is the number of cores
-    epoch_rows    rows that an epoch reads of each source; None adapts to the backlog
+    epoch_rows    rows that an epoch reads of each source; None adapts to how long epochs take
+    epoch_target  what an epoch should not take longer than; it reads less if it does
+    max_lag_rows  with overload="drop", how many rows may wait in a source before the oldest are dropped
     realtime_batch how often pace="realtime" notes its progress, from "5s": a crash repeats what came since
     spark         further configuration of Spark, which wins over Penstock's own
 
@@ -65,6 +67,8 @@ class Settings:
     state_partitions: int | None = None
     parallelism: int | None = None
     epoch_rows: int | None = None
+    epoch_target: str = "5s"
+    max_lag_rows: int = 1_000_000
     realtime_batch: str = "1m"
     spark: Mapping[str, str] = field(default_factory=dict)
 
@@ -218,6 +222,13 @@ def _batch(name: str, value: object, where: str) -> str:
     return text
 
 
+def _target(name: str, value: object, where: str) -> str:
+    text = _maybe_span(name, value, where)
+    if text is None or not micros(text):
+        raise _wrong(name, value, where, 'a span of time, such as "5s"')
+    return text
+
+
 def _count(name: str, value: object, where: str) -> int:
     number = _maybe_count(name, value, where)
     if number is None:
@@ -282,6 +293,8 @@ _READERS: dict[str, Callable[[str, Any, str], Any]] = {
     "state_partitions": _maybe_count,
     "parallelism": _maybe_count,
     "epoch_rows": _maybe_count,
+    "epoch_target": _target,
+    "max_lag_rows": _count,
     "realtime_batch": _batch,
     "spark": _mapping,
 }

@@ -11,14 +11,21 @@ from penstock.contracts import OnError, Sink
 from penstock.durations import Span, micros
 from penstock.errors import BadFunction, BadValue, choices
 from penstock.functions import output_schema
+from penstock.joining import On, Within, joined, joined_asof
 from penstock.plan import nodes, stateful
+from penstock.plan.joins import How
 from penstock.plan.node import Node
+from penstock.plan.process import KeyedProcess
+from penstock.plan.splitting import branches
+from penstock.process import Process
 from penstock.schema import Schema, Shape
+from penstock.tables import Table
 from penstock.windows import Window
 
 Row = dict[str, Any]
 Names = str | Sequence[str]
-Emit = Literal["final", "updates"]
+_WINDOWS = "tumbling(), sliding(), session(), count_window(), global_window()"
+Emit = Literal["final", "updates"] | Span
 
 
 @dataclass(frozen=True)
@@ -118,20 +125,62 @@ class Stream(_Flow):
         outputs = tuple((name, Schema(shape)) for name, shape in (sides or {}).items())
         return Stream(replace(node, outputs=outputs) if outputs else node)
 
+    def map_async(
+        self,
+        fn: Callable[..., Any],
+        schema: Shape | None = None,
+        *,
+        using: Callable[[], Any] | None = None,
+        on_error: OnError | None = None,
+        concurrency: int = 64,
+        timeout: Span = "10s",
+        retries: int = 2,
+        ordered: bool = True,
+    ) -> Stream:
+        """Call an `async def` on each row, many at once: for lookups. The job has at most `concurrency` under way."""
+        node = self._python(nodes.MapAsync, fn, schema, using, on_error, False)
+        limits = {"concurrency": concurrency, "timeout_us": micros(timeout, "timeout"), "retries": retries}
+        return Stream(replace(node, **limits, in_order=ordered))
+
+    def split(self, *conditions: Mapping[str, str], **named: str) -> dict[str, Stream]:
+        """Part the rows: each goes to the first branch whose condition holds, or to "rest"."""
+        return {name: Stream(part) for name, part in branches(self.node, _named(conditions, named)).items()}
+
     def union(self, *others: Stream) -> Stream:
         """Put streams with the same columns together."""
         streams = (self.node, *(_stream(other, "union").node for other in others))
         return Stream(nodes.Union(streams=streams)) if others else self
 
-    def event_time(self, column: str, max_delay: Span) -> Stream:
-        """Declare which column is the row's time, and how long one waits for rows that come late."""
+    def event_time(self, column: str, max_delay: Span, *, idle_after: Span | None = None) -> Stream:
+        """Declare which column is the row's time, and how long one waits for rows that come late.
+
+        Where sources meet, the one that is furthest behind holds the others up; with `idle_after`, not while it has
+        given no row for so long.
+        """
         delay = micros(max_delay, "max_delay")
-        return Stream(nodes.EventTime(input=self.node, column=column, max_delay_us=delay))
+        idle = None if idle_after is None else micros(idle_after, "idle_after")
+        return Stream(nodes.EventTime(input=self.node, column=column, max_delay_us=delay, idle_after_us=idle))
 
     def deduplicate(self, keys: Names, within: Span, *, late_to: Sink | None = None) -> Stream:
         """Keep the first row of each key; repeats within the span of event time are counted as duplicates."""
         span = micros(within, "within")
         return Stream(stateful.Deduplicate(input=self.node, keys=_names(keys), within_us=span, late_to=late_to))
+
+    def join(
+        self, other: Stream | Table, on: On, how: How = "inner", *, within: Within | None = None, suffix: str = "_right"
+    ) -> Stream:
+        """Join rows of the same key: of two streams within an interval (right's time less left's) or a window.
+
+        A table needs no `within`. Results have the left's columns, then the right's without the keys; those that the
+        left has too get the suffix. The event time is the left's, of a right join the right's.
+        """
+        return Stream(joined(self.node, _joinable(other, "join"), on, how, within, suffix))
+
+    def join_asof(
+        self, other: Stream | Table, on: On, how: How = "left", *, max_age: Span | None = None, suffix: str = "_right"
+    ) -> Stream:
+        """Join each row with the newest right row of its key that is not newer, nor older than `max_age`."""
+        return Stream(joined_asof(self.node, _joinable(other, "join_asof"), on, how, max_age, suffix))
 
     def key_by(self, *names: str, **named: str) -> KeyedStream:
         """Group by columns, or by SQL expressions under a name."""
@@ -179,7 +228,7 @@ class Stream(_Flow):
         on_error: OnError | None,
         deterministic: bool,
     ) -> Any:
-        output = output_schema(fn, schema, self.schema, node=kind.kind)
+        output = output_schema(fn, schema, self.schema, node=kind.kind, asynchronous=kind is nodes.MapAsync)
         _one_of(on_error, (*get_args(OnError), None), "on_error", kind.kind)
         return kind(
             input=self.node,
@@ -205,13 +254,15 @@ class KeyedStream(_Flow):
         late_to: Sink | None = None,
         emit: Emit = "final",
     ) -> WindowedStream:
-        """Cut each key's rows into windows; `emit="updates"` shows results before they are final."""
+        """Cut each key's rows into windows; `emit="updates"` shows results before they are final.
+
+        With a span, such as `emit="10s"`, a result that changes is shown at most that often, and when it is final.
+        """
         if not isinstance(window, Window):
             message = f"{window!r} is not a window"
-            raise BadValue(message, node="window", hint="windows: tumbling(), sliding(), session()")
-        _one_of(emit, get_args(Emit), "emit", "window")
+            raise BadValue(message, node="window", hint=f"windows: {_WINDOWS}")
         lateness = micros(allowed_lateness, "allowed_lateness")
-        return WindowedStream(self.node, self.keys, window, emit, lateness, late_to)
+        return WindowedStream(self.node, self.keys, window, _emitted(emit), lateness, late_to)
 
     def aggregate(self, *columns: Mapping[str, str | Aggregator], **named: str | Aggregator) -> Stream:
         """Aggregate each key over all time; every epoch shows the keys that changed."""
@@ -221,6 +272,17 @@ class KeyedStream(_Flow):
         """Make one row per key of two rows at a time, over all time."""
         return Stream(stateful.Reduce(input=self.node, keys=self.keys, fn=_callable(fn, "reduce")))
 
+    def process(
+        self, process: Process | type[Process], *, late_to: Sink | None = None, on_error: OnError | None = None
+    ) -> Stream:
+        """Run a process function over each key's rows: Python with state, timers and named outputs."""
+        _one_of(on_error, (*get_args(OnError), None), "on_error", "process")
+        made = process() if isinstance(process, type) and issubclass(process, Process) else process
+        if not isinstance(made, Process):
+            message = f"{process!r} is not a process function"
+            raise BadFunction(message, node="process", hint="pass an instance of your subclass of ps.Process")
+        return Stream(KeyedProcess(input=self.node, keys=self.keys, process=made, late_to=late_to, on_error=on_error))
+
 
 @dataclass(frozen=True)
 class WindowedStream(_Flow):
@@ -228,7 +290,7 @@ class WindowedStream(_Flow):
 
     keys: tuple[str, ...]
     over: Window
-    emit: Emit
+    emit: stateful.Emit
     lateness_us: int
     late_to: Sink | None
 
@@ -243,6 +305,13 @@ class WindowedStream(_Flow):
         """Make one row per window of two rows at a time."""
         return Stream(stateful.Reduce(fn=_callable(fn, "reduce"), **self._group()))
 
+    def top(self, n: int, by: str) -> Stream:
+        """Keep the n rows of each window with the largest `by`, whole, each with its `rank`: 1 is the largest.
+
+        Rows that are equal by it go by their columns, from left to right, the largest first. Nulls come last.
+        """
+        return Stream(stateful.Top(n=n, by=by, **self._group()))
+
     def _group(self) -> dict[str, Any]:
         return {
             "input": self.node,
@@ -252,6 +321,18 @@ class WindowedStream(_Flow):
             "lateness_us": self.lateness_us,
             "late_to": self.late_to,
         }
+
+
+def _emitted(emit: Any) -> stateful.Emit:
+    """Return when results leave; a span as microseconds."""
+    if emit in ("final", "updates"):
+        return emit  # type: ignore[no-any-return]
+    try:
+        every = micros(emit, "emit")
+    except BadValue:
+        message = f"emit={emit!r} is not known"
+        raise BadValue(message, node="window", hint='emit: "final", "updates", or a span such as "10s"') from None
+    return every or "updates"
 
 
 def _named(given: Iterable[Any], named: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -291,6 +372,10 @@ def _stream(other: Any, node: str) -> Stream:
         message = f"{other!r} is not a stream"
         raise BadValue(message, node=node, hint="pass what read_files(), datagen() or another call returned")
     return other
+
+
+def _joinable(other: Any, node: str) -> Node | Table:
+    return other if isinstance(other, Table) else _stream(other, node).node
 
 
 def _one_of(value: Any, valid: tuple[Any, ...], what: str, node: str) -> None:

@@ -17,6 +17,7 @@ from penstock.contracts import Sink, Source
 from penstock.durations import Span, Time, instant, micros
 from penstock.errors import BadValue, choices
 from penstock.folders import LocalFolder
+from penstock.keyed.tester import ProcessTester
 from penstock.pipeline import Pipeline
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
@@ -29,6 +30,7 @@ __all__ = [
     "AdvanceClock",
     "AdvanceTime",
     "Crash",
+    "ProcessTester",
     "Results",
     "assert_rows",
     "check_sink",
@@ -58,13 +60,15 @@ class AdvanceTime:
 
 @dataclass(frozen=True)
 class AdvanceClock:
-    """Moves the clock that rate-limited sources go by."""
+    """Moves the clock that rate-limited sources and processing time go by."""
 
     by: Span
 
 
 # Tests are short: a JVM that compiles little starts each of them sooner.
 _QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+_WHOLE = 10_000_000
 
 Control = EOF | Crash | AdvanceTime | AdvanceClock
 
@@ -145,8 +149,11 @@ class _Script:
     """Plays the inputs: releases rows up to the next control items, lets the job read them, then applies those."""
 
     def __init__(self, name: str, graph: Graph, inputs: dict[str, list[Any]], folder: Path, settings: Settings) -> None:
-        self.name, self.graph, self.folder, self.settings = name, graph, folder, settings
+        self.name, self.graph, self.folder = name, graph, folder
+        # Control items end an epoch, and nothing else does.
+        self.settings = replace(settings, epoch_rows=settings.epoch_rows or _WHOLE)
         self.inputs = {name: _acts(items) for name, items in inputs.items()}
+        self._shift(0)
 
     def play(self) -> dict[str, Counts]:
         acts = max((len(acts) for acts in self.inputs.values()), default=0)
@@ -178,7 +185,10 @@ class _Script:
             if isinstance(control, AdvanceTime):
                 run.checkpoint.tick(instant(control.to, "AdvanceTime"))
             elif isinstance(control, AdvanceClock):
+                run.look_for_idle()
                 self._shift(micros(control.by, "AdvanceClock"))
+                run.wake()
+                run.look_for_idle()
         if controls:
             _settle(run)
         return run
@@ -208,6 +218,7 @@ class _Script:
 
     def _shift(self, by_us: int) -> None:
         path = self.folder / "checkpoint" / "clock-shift"
+        path.parent.mkdir(parents=True, exist_ok=True)
         before = int(path.read_text()) if path.exists() else 0
         path.write_text(str(before + by_us))
 

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "penstock").rglob("*.py"))
-VALUES = {"errors", "schema", "durations", "windows", "aggregates", "contracts", "report"}
+VALUES = {"errors", "schema", "durations", "windows", "aggregates", "contracts", "report", "process", "state"}
 
 
 def imports(path: Path) -> Iterator[str]:

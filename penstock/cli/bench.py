@@ -118,6 +118,34 @@ def sinks(
     raise typer.Exit(_benchmark("sinks").run(json=json, events=events) or 0)
 
 
+@app.command()
+def state(
+    events: Annotated[int, typer.Option(min=4, help="How many events of 10,000 keys.")] = 1_000_000,
+    keys: Annotated[int, typer.Option(min=100, help="How many keys have state where few are touched.")] = 1_000_000,
+    json: Json = None,
+) -> None:
+    """Run a process function beside Spark's transformWithStateInPandas: many events, then many keys and few touched."""
+    raise typer.Exit(_benchmark("state").run(json=json, events=events, many=keys) or 0)
+
+
+@app.command()
+def joins(
+    rows: Annotated[int, typer.Option(min=12, help="How many orders are joined with their shipments.")] = 600_000,
+    json: Json = None,
+) -> None:
+    """Measure an interval join of two streams, beside the same by hand in PySpark with the same settings."""
+    raise typer.Exit(_benchmark("joins").run(json=json, rows=rows) or 0)
+
+
+@app.command()
+def late(
+    events: Annotated[int, typer.Option(min=1, help="How many trades.")] = 3_000_000,
+    json: Json = None,
+) -> None:
+    """Measure what it costs to part late rows from the others instead of dropping them, in both lanes."""
+    raise typer.Exit(_benchmark("late").run(json=json, events=events) or 0)
+
+
 def _format_of(source: From, given: Format | None) -> Format:
     if source == "topic" and given == "parquet":
         message = "--source topic: a record holds one row, which cannot be parquet"

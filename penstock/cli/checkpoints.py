@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,7 +28,9 @@ def checkpoints(
 
 def _show(found: Inspected) -> None:
     typer.echo(f"checkpoint {found.checkpoint} of {found.pipeline}: {sized(found.bytes)}")
-    typer.echo(f"  lineage {found.lineage}, fingerprint {found.fingerprint}, pace {found.pace}")
+    typer.echo(
+        f"  lineage {found.lineage}, pace {found.pace}, fingerprint of the plan that its state fits {found.fingerprint}"
+    )
     if len(found.generations) > 1:
         typer.echo(f"  generation {found.generation} of {', '.join(found.generations)}")
     for query, kept in found.queries.items():
@@ -38,14 +40,29 @@ def _show(found: Inspected) -> None:
 def _show_query(query: str, kept: Kept) -> None:
     typer.echo(f"query {query}: {sized(kept.bytes)}, watermark {kept.watermark or '-'}")
     typer.echo(f"  epochs planned {spans(kept.logged)}, done {spans(kept.committed)}")
+    owed = [epoch for epoch in kept.logged if epoch > max(kept.committed, default=-1)]
+    if owed:
+        typer.echo(f"  epoch {spans(owed)} was begun and is not done: the next run does it, with the same rows")
     for source, offset in kept.offsets.items():
-        typer.echo(f"  read {source} up to {offset}")
+        typer.echo(f"  read {source} up to {reached(offset)}")
     if kept.state:
         head = ["  operator", "node", "stores", "rows", "size", "whole after epochs"]
         rows = [[f"  {h.operator}", h.node, h.stores, h.rows, sized(h.bytes), spans(h.whole)] for h in kept.state]
         show_table(head, rows)
     for file, reason in kept.damaged.items():
         typer.echo(f"  damaged: queries/{query}/{file} {reason}")
+
+
+def reached(offset: Any) -> str:
+    """Write how far a source was read, without what is Penstock's own (times that the driver declared).
+
+    >>> reached({"0": 17, "1": 4, "@ticks": 1}), reached({})
+    ('0: 17, 1: 4', 'nothing')
+    """
+    if not isinstance(offset, dict):
+        return str(offset)
+    parts = {part: end for part, end in offset.items() if not part.startswith("@")}
+    return ", ".join(f"{part}: {end}" for part, end in parts.items()) or "nothing"
 
 
 def spans(numbers: list[int]) -> str:

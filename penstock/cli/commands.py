@@ -17,6 +17,7 @@ COMMANDS = {
     "checkpoints": "checkpoints:checkpoints",
     "savepoint": "savepoint:app",
     "state": "state:state",
+    "replay": "replay:replay",
     "log": "log:app",
     "topic": "topic:app",
     "produce": "produce:produce",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.cli.options import LaneOption, PaceOption, Sets, Target
+from penstock.cli.options import LaneOption, OverloadOption, PaceOption, Sets, Target
 from penstock.entries import load_entry
 from penstock.settings import Settings
 
@@ -18,11 +18,12 @@ def explain(
     sets: Sets = None,
     format: Annotated[Format, typer.Option(help="How the plan is written.")] = "text",
     pace: PaceOption = None,
+    overload: OverloadOption = None,
     lane: LaneOption = None,
 ) -> None:
     """Show what a pipeline does, as text, as a drawing or as JSON; nothing is run."""
     pipeline = load_entry(target, sets or [])
-    pipeline = pipeline.paced(pace) if pace else pipeline
+    pipeline = pipeline.paced(pace, overload)
     write = {
         "text": lambda: pipeline.explain(Settings.load(lane=lane)),
         "dot": pipeline.to_dot,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.plan.overload import Overload
 from penstock.plan.pace import Pace
 from penstock.settings import Lane
 
@@ -23,6 +24,14 @@ PaceOption = Annotated[
         "--pace",
         help="Instead of the pipeline's own. throughput: epochs as large as pays. fast: the shortest epochs. "
         "realtime: each row at once, from topic to topic, at least once.",
+    ),
+]
+OverloadOption = Annotated[
+    Overload | None,
+    typer.Option(
+        "--overload",
+        help="Instead of the pipeline's own. block: rows wait in their source. drop: of more than max_lag_rows the "
+        "oldest are dropped and counted. spill: they are taken off their sender into the checkpoint.",
     ),
 ]
 LaneOption = Annotated[

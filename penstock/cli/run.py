@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from penstock.cli.options import LaneOption, PaceOption, Sets, Target
+from penstock.cli.options import LaneOption, OverloadOption, PaceOption, Sets, Target
 from penstock.cli.signals import asked_to_stop
 from penstock.cli.summary import summary
 from penstock.cli.view import watch
@@ -34,6 +34,7 @@ def run(
         ),
     ] = "stopped",
     pace: PaceOption = None,
+    overload: OverloadOption = None,
     lane: LaneOption = None,
     allow_drop: Annotated[
         list[str] | None,
@@ -43,7 +44,7 @@ def run(
     """Run a pipeline here. Ctrl-C finishes the epoch and stops; the next run goes on from there."""
     settings = Settings.load(profile, lane=lane)
     pipeline = load_entry(target, sets or [])
-    pipeline = pipeline.paced(pace) if pace else pipeline
+    pipeline = pipeline.paced(pace, overload)
     typer.echo(f"{pipeline.name}: starting Spark ({settings.master})", err=True)
     # A signal in the middle of Spark's start would leave its JVM behind; it is heeded as soon as there is a run.
     with asked_to_stop(Console(stderr=True)) as asked:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from penstock.report import Counts, Report
+from penstock.durations import span_text
+from penstock.report import Counts, Report, Watermark
 
 # The end of input is declared as a time so far ahead that every window closes.
 LAST_YEAR = 9998
@@ -28,8 +29,35 @@ def summary(name: str, report: Report) -> str:
     """Return what a run did: its state, the rows of each sink, and where each node's rows went."""
     state = "ended, all windows closed" if report.ended else "stopped; run again to go on"
     lines = [f"{name}: {report.epochs} epochs, watermark {instant(report.watermark)}, {state}"]
+    lines += [line for one in report.watermarks for line in _watermark(one, alone=len(report.watermarks) == 1)]
     lines += [f"  {sink}: {rows:,} rows written" for sink, rows in report.rows.items()]
     return "\n".join(lines + _counts(report.counts))
+
+
+def held_back(watermark: Watermark) -> str:
+    """Say what holds a watermark back, and what does not.
+
+    >>> from penstock.report import EventTimes
+    >>> held_back(Watermark("final", (EventTimes("clicks", "ts", 5_000_000), EventTimes("views", "ts", 0, idle=True))))
+    'held by clicks, no row yet; idle: views'
+    """
+    held = watermark.held_by
+    idle = [time.source for time in watermark.times if time.idle]
+    why = "" if held is None else f"held by {held.source}" + (", no row yet" if held.newest is None else "")
+    return "; ".join(part for part in (why, f"idle: {', '.join(idle)}" if idle else "") if part)
+
+
+def _watermark(watermark: Watermark, *, alone: bool) -> list[str]:
+    """Return a line for each event time: how far it has come, and whether it holds the others back."""
+    query = "" if alone else f" of query {watermark.query}"
+    lines = []
+    for time in watermark.times:
+        newest = instant(time.newest)
+        holds = " (holds it back)" if len(watermark.times) > 1 and time is watermark.held_by else ""
+        note = " (idle: left out)" if time.idle else holds
+        delay = f"less {span_text(time.delay_us)}"
+        lines.append(f"  watermark{query}: {time.source}.{time.column} up to {newest}, {delay}{note}")
+    return lines
 
 
 def _counts(counts: dict[str, Counts]) -> list[str]:

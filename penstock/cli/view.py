@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.signals import asked_to_stop
-from penstock.cli.summary import instant
+from penstock.cli.summary import held_back, instant
 from penstock.report import Progress, Report
 
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -94,6 +94,8 @@ def line(now: Progress, before: Progress) -> str:
 
     >>> line(Progress(epoch=3, rows_in=500, rows_out=20, epoch_ms=640, rows_in_per_s=781.2), Progress())
     'epoch 3  rows_in 500  rows/s 781  out 20  640 ms  watermark -  lag -  state 0'
+    >>> line(Progress(epoch=3, backpressure_ratio=0.25), Progress()).split("  ")[-1]
+    'backpressure 0.25'
     """
     parts = [
         f"epoch {now.epoch}",
@@ -101,16 +103,33 @@ def line(now: Progress, before: Progress) -> str:
         f"rows/s {now.rows_in_per_s:.0f}",
         f"out {now.rows_out - before.rows_out}",
         f"{now.epoch_ms} ms",
-        f"watermark {instant(now.watermark)}",
+        *_watermarks(now),
         f"lag {'-' if now.lag_rows is None else now.lag_rows}",
         f"state {now.state_rows}",
     ]
+    parts += [held] if (held := _held(now)) else []
     parts += [
         f"{name} {getattr(now, name) - getattr(before, name)}"
         for name in ("late", "rejected")
         if getattr(now, name) > getattr(before, name)
     ]
     return "  ".join(parts)
+
+
+def _watermarks(now: Progress) -> list[str]:
+    """Return the watermark of each query, and where several sources meet in one, which of them holds it back."""
+    if not now.watermarks:
+        return [f"watermark {instant(now.watermark)}"]
+    parts = []
+    for number, one in enumerate(now.watermarks):
+        query = f" of {one.query}" if number else ""
+        held = f" ({held_back(one)})" if len(one.times) > 1 else ""
+        parts.append(f"watermark{query} {instant(one.at)}{held}")
+    return parts
+
+
+def _held(now: Progress) -> str:
+    return f"backpressure {now.backpressure_ratio:.2f}" if now.backpressure_ratio else ""
 
 
 class LiveView:
@@ -152,8 +171,9 @@ class LiveView:
         rows: list[tuple[str | Text, ...]] = [
             ("in", f"{now.rows_in_per_s:,.0f} rows/s", f"{now.rows_in:,} rows", sparks(self._rates)),
             ("out", f"{now.rows_out_per_s:,.0f} rows/s", f"{now.rows_out:,} rows", ""),
-            ("epoch", "-" if now.epoch < 0 else str(now.epoch), f"{now.epoch_ms:,} ms", ""),
+            ("epoch", "-" if now.epoch < 0 else str(now.epoch), f"{now.epoch_ms:,} ms", _held(now)),
             ("watermark", instant(now.watermark), f"lag {lag}", f"state {now.state_rows:,} rows"),
+            *(("", held_back(one), "", "") for one in now.watermarks if len(one.times) > 1),
             ("aside", Text(f"late {now.late:,}", bad), Text(f"rejected {now.rejected:,}", bad), ""),
         ]
         for label, *cells in rows:

@@ -35,10 +35,20 @@ class _Later:
         return kind.from_spec(spec)
 
 
+class _Tables:
+    """Tables that streams are joined with."""
+
+    def from_spec(self, spec: dict[str, Any]) -> Source:
+        from penstock.connectors.tables.reading import table_from_spec
+
+        return table_from_spec(spec)
+
+
 SOURCES: dict[str, _SourceKind] = {
     "datagen": DataGen,
     "files": FileSource,
     "items": ItemSource,
+    "read_table": _Tables(),
     "stdin": StdinSource,
     "topic": _Later("topics", "TopicSource"),
 }

@@ -94,6 +94,17 @@ class DataGen(Source):
             return None
         return int(self.latest(offsets, None)["0"]) - int(offsets.get("0", 0))
 
+    @property
+    def can_drop(self) -> bool:  # type: ignore[override]
+        """Only what comes by and by can be too much."""
+        return self._rate is not None
+
+    def newest(self, start: Offsets, rows: int) -> tuple[Offsets, int]:
+        """Return the number of the row before the newest, and how many are left out."""
+        begin = int(start.get("0", 0))
+        upto = max(begin, int(self.latest(start, None)["0"]) - rows)
+        return {"0": upto}, upto - begin
+
     def ended(self, offsets: Offsets) -> bool:
         """Say whether all rows were read."""
         return self._rows is not None and int(offsets.get("0", 0)) >= self._rows

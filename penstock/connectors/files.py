@@ -89,6 +89,15 @@ class FileSource(Source):
         """Keep the log of found files in this folder."""
         self._folder, self._log = to_folder(folder), None
 
+    @property
+    def where(self) -> str:
+        """The file, folder or glob that is read."""
+        return self._path
+
+    def paths(self) -> list[str]:
+        """Return the files that are there now."""
+        return [path for path, _ in listing.new_files(self._path, self._keep)]
+
     def initial(self) -> Offsets:
         """Return the offsets before the first row."""
         return {"0": 0}

@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.connectors.csv_format import BOM, header
 from penstock.connectors.formats import declared, parser
 from penstock.connectors.lines import average_line, read_lines
-from penstock.connectors.notes import even_cuts, write_note
+from penstock.connectors.notes import even_cuts, read_note, write_note
 from penstock.contracts import Offsets, Rejected, Source
 from penstock.errors import BadValue, SettingsError, SourceFailed, choices
 from penstock.folders import Folder
@@ -24,6 +24,9 @@ _FORMATS = ("text", "csv", "json")
 _SAMPLE = 64 << 10
 _LEAST = 1 << 20
 _LEAST_PIECE = 256 << 10
+# Bytes that are taken off the sender before they are read, unless the job is told to spill.
+AHEAD = 64 << 20
+_POLL_SECONDS = 0.05
 
 
 class StdinSource(Source):
@@ -31,8 +34,10 @@ class StdinSource(Source):
 
     Guarantee: exactly once for what was copied to the checkpoint before a crash. Lines that the sender
     wrote and this process had not yet taken are lost with the pipe. A restarted job goes on with its own
-    standard input.
+    standard input. A sender that is 64 MiB ahead of the job waits, unless the job spills.
     """
+
+    can_spill = True
 
     stream: BinaryIO | None = None
     """What is read instead of standard input, for tests."""
@@ -46,6 +51,7 @@ class StdinSource(Source):
         self._folder: Folder | None = None
         self._copier: threading.Thread | None = None
         self._stop = threading.Event()
+        self._noted = -1
 
     def spec(self) -> dict[str, Any]:
         """Return what rebuilds it from JSON."""
@@ -83,6 +89,7 @@ class StdinSource(Source):
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
         """Return how many bytes one may have read: whole lines, unless the input has ended."""
         begin, end = int(start.get("0", 0)), self._whole()
+        self._note_read(begin)
         if max_rows is not None:
             reach = int(max_rows * average_line(self._sample(begin)))
             end = min(end, begin + max(_LEAST, reach))
@@ -144,6 +151,17 @@ class StdinSource(Source):
         ended, size = os.path.exists(self._file("end")), self._size()
         return size if ended else _last_line(self._file("spool"), size)
 
+    def _note_read(self, begin: int) -> None:
+        """Note for the copier, which is in another process, what the job has read."""
+        if begin != self._noted:
+            write_note(self._file("read"), str(begin))
+            self._noted = begin
+
+    def _is_ahead(self, taken: int) -> bool:
+        if self.spills or taken < AHEAD:
+            return False
+        return taken - int(read_note(self._file("read")) or 0) >= AHEAD
+
     def _mend(self) -> None:
         """Put the spool of an earlier run in order: no half line, and no end."""
         spool, end = self._file("spool"), self._file("end")
@@ -161,6 +179,9 @@ class StdinSource(Source):
     def _copy(self, stream: BinaryIO) -> None:
         with open(self._file("spool"), "ab") as spool:
             while not self._stop.is_set():
+                if self._is_ahead(spool.tell()):
+                    self._stop.wait(_POLL_SECONDS)
+                    continue
                 data = stream.read1(_SAMPLE)  # type: ignore[attr-defined]
                 if not data:
                     spool.flush()

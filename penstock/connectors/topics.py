@@ -49,6 +49,8 @@ class TopicSource(Source):
     beginning. What was removed before it was read stops the job, or with `on_loss="continue"` is counted as rejected.
     """
 
+    can_drop = True
+
     def __init__(
         self,
         name: str,
@@ -189,6 +191,17 @@ class TopicSource(Source):
         ends = self._ends()
         begin = offsets or self.initial()
         return sum(max(0, end - int(begin.get(str(part), 0))) for part, end in ends.items())
+
+    def newest(self, start: Offsets, rows: int) -> tuple[Offsets, int]:
+        """Return where the newest records begin, each partition giving its share, and how many are left out."""
+        look = self._look()
+        whole = self._unless_lost(ranges(start, look.offsets(look.ends), look)) if look else []
+        total = sum(one.last - one.first for one in whole)
+        if look is None or total <= rows:
+            return start, 0
+        upto = shared_out(whole, total - rows)
+        left_out = sum(upto[one.partition] - one.first for one in whole)
+        return look.offsets(look.ends | upto), left_out
 
     def ended(self, offsets: Offsets) -> bool:
         """Say whether all that is there now was read."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ from penstock.contracts import REJECTED
 from penstock.native.chunk import Aside, Chunk, Kind
 from penstock.native.folds import Folds
 from penstock.native.steps import Step
+from penstock.rejected.rows import row_json
 from penstock.schema import Schema
 from penstock.windows import Window
 
@@ -35,7 +35,7 @@ class Program:
     time_source: str | None = None
     late_node: str | None = None
     late_window: Window | None = None
-    late_extra_us: int = 0
+    lateness_us: int = 0
     partial_node: str | None = None
     folds: Folds | None = None
 
@@ -43,7 +43,7 @@ class Program:
         """Begin one task's read, by the watermark of the epoch before."""
         if self.late_node is None:
             return Run(self, None)
-        own = watermark_us + self.late_extra_us if watermark_us else 0
+        own = max(watermark_us - self.lateness_us, 0)
         return Run(self, self.late_window.late_before(own) if self.late_window else own)
 
 
@@ -91,9 +91,6 @@ def _chunks(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _rejected(rows: pa.Table, node: str, column: str, epoch: int) -> pa.Table:
     reason = f"event time '{column}' is null"
     return pa.Table.from_pylist(
-        [
-            {"node": node, "reason": reason, "row": json.dumps(row, default=str), "epoch": epoch}
-            for row in rows.to_pylist()
-        ],
+        [{"node": node, "reason": reason, "row": row_json(row), "epoch": epoch} for row in rows.to_pylist()],
         schema=REJECTED.arrow,
     )

@@ -8,6 +8,7 @@ from penstock.native.folds import Fold, Folds
 from penstock.native.program import Program
 from penstock.native.steps import PANE, ROWS, TICK, TIME, Step, quote
 from penstock.plan.expressions import scalar
+from penstock.plan.joins import late_name
 from penstock.plan.lanes import Prefix
 from penstock.plan.merges import Partial
 from penstock.plan.node import Node
@@ -34,8 +35,8 @@ _CALLS = {
 }
 
 
-def program(prefix: Prefix, names: dict[Node, str], late_extra_us: int = 0) -> Program:
-    """Translate a prefix; `late_extra_us` is how far Spark's watermark is behind the late node's own."""
+def program(prefix: Prefix, names: dict[Node, str]) -> Program:
+    """Translate a prefix."""
     times = prefix.times
     output, final = _partial(prefix) if prefix.partial else _rows(prefix)
     return Program(
@@ -44,9 +45,9 @@ def program(prefix: Prefix, names: dict[Node, str], late_extra_us: int = 0) -> P
         final=final,
         time_column=times.column if times else None,
         time_source=_time_source(prefix),
-        late_node=names[prefix.late] if prefix.late else None,
+        late_node=late_name(names[prefix.late], prefix.late_side) if prefix.late else None,
         late_window=prefix.late.window if isinstance(prefix.late, Grouped) else None,
-        late_extra_us=late_extra_us,
+        lateness_us=prefix.late.lateness_us if isinstance(prefix.late, Grouped) else 0,
         partial_node=names[prefix.partial] if prefix.partial else None,
         folds=_folds(prefix, names),
     )

@@ -8,6 +8,7 @@ from typing import Literal
 
 from penstock.errors import BadValue, choices
 from penstock.plan.fingerprint import Described
+from penstock.plan.process import ATTRIBUTE
 
 # What becomes of a node: of its state, of a source or sink, or of one that has no past.
 Fate = Literal["kept", "empty", "lost", "goes on", "added", "removed", "changed", "same"]
@@ -130,8 +131,13 @@ def _same_place(was: Described, node: Described) -> bool:
 
 
 def _differs(was: dict[str, str], now: dict[str, str]) -> str:
-    parts = [part for part in {**was, **now} if was.get(part) != now.get(part)]
+    parts = [part for part in {**was, **now} if was.get(part) != now.get(part) and not _attribute(part, was, now)]
     return "; ".join(f"{part}: {was.get(part, 'none')} -> {now.get(part, 'none')}" for part in parts)
+
+
+def _attribute(part: str, was: dict[str, str], now: dict[str, str]) -> bool:
+    """Say whether it is an attribute that only one plan has: the state of the others is what it was."""
+    return part.startswith(ATTRIBUTE) and not (part in was and part in now)
 
 
 def _renamed(name: str, old: Plan, new: Plan) -> str | None:

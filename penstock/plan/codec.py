@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from penstock.contracts import Sink, Source
 from penstock.errors import BadValue, NotSerializable
-from penstock.plan import nodes, stateful
+from penstock.plan import joins, nodes, stateful
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.schema import Schema
@@ -21,19 +21,21 @@ _KINDS: dict[str, type[Node]] = {
     for kind in (
         *(nodes.Read, nodes.Select, nodes.WithColumns, nodes.Filter, nodes.Drop, nodes.Rename),
         *(nodes.Union, nodes.EventTime, nodes.Side, nodes.Write),
-        *(stateful.Deduplicate, stateful.Aggregate),
+        *(stateful.Deduplicate, stateful.Aggregate, stateful.Top),
+        *(joins.Join, joins.JoinAsof, joins.JoinTable),
     )
 }
 FromSpec = Callable[[dict[str, Any]], Any]
 
 
-def to_json(name: str, graph: Graph, pace: str) -> str:
+def to_json(name: str, graph: Graph, pace: str, overload: str = "block") -> str:
     """Write a plan as JSON; node ids are positions in the graph's order."""
     ids = {node: number for number, node in enumerate(graph.nodes)}
     document = {
         "penstock": VERSION,
         "name": name,
         "pace": pace,
+        "overload": overload,
         "nodes": [_encode_node(node, ids, graph.label(node)) for node in graph.nodes],
         "rejected_to": _encode(graph.rejected_to, ids, "rejected_to"),
     }
@@ -42,8 +44,8 @@ def to_json(name: str, graph: Graph, pace: str) -> str:
 
 def from_json(
     text: str, source_from_spec: FromSpec, sink_from_spec: FromSpec
-) -> tuple[str, tuple[nodes.Write, ...], Sink | None, str]:
-    """Read a plan: its name, its outputs, where rejected rows go, and its pace."""
+) -> tuple[str, tuple[nodes.Write, ...], Sink | None, dict[str, str]]:
+    """Read a plan: its name, its outputs, where rejected rows go, and how it runs."""
     try:
         document = json.loads(text)
         version = document["penstock"]
@@ -56,7 +58,8 @@ def from_json(
         rejected = document["rejected_to"]
         outputs = tuple(node for node in built if isinstance(node, nodes.Write))
         rejected_to = sink_from_spec(rejected["sink"]) if rejected else None
-        return document["name"], outputs, rejected_to, document.get("pace", "throughput")
+        how = {key: document[key] for key in ("pace", "overload") if key in document}
+        return document["name"], outputs, rejected_to, how
     except (KeyError, TypeError, IndexError, json.JSONDecodeError) as error:
         message = f"this is not a plan: {error!r}"
         raise BadValue(message, node="from_json", hint="pass what Pipeline.to_json() wrote") from error
@@ -81,7 +84,8 @@ def _encode(value: Any, ids: dict[Node, int], label: str) -> Any:
             raise NotSerializable(message, node=label, hint="give it a spec(), or submit the file instead")
         return {"source" if isinstance(value, Source) else "sink": spec}
     if isinstance(value, Window):
-        return {"window": [value.kind, value.size_us, value.slide_us, value.offset_us]}
+        more = [] if value == replace(value, max_us=None, clock="event") else [value.max_us, value.clock]
+        return {"window": [value.kind, value.size_us, value.slide_us, value.offset_us, *more]}
     if isinstance(value, Schema):
         return {"schema": value.ddl}
     if isinstance(value, tuple):

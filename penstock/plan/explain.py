@@ -6,19 +6,23 @@ from collections.abc import Iterable
 
 from penstock.contracts import Guarantee, Sink
 from penstock.plan.fingerprint import fingerprint
-from penstock.plan.graph import Graph, aside, upstream
+from penstock.plan.graph import Graph, upstream
 from penstock.plan.lanes import Lanes, split_lanes
 from penstock.plan.node import Node
 from penstock.plan.nodes import Read, Write
+from penstock.plan.overload import Overload, overload_text
 from penstock.plan.pace import PROMISES, Pace, in_spark_alone
+from penstock.plan.queries import Group, groups
 from penstock.plan.replay import varying
 
 
-def explain(name: str, graph: Graph, lane: str = "auto", pace: Pace = "throughput") -> str:
+def explain(
+    name: str, graph: Graph, lane: str = "auto", pace: Pace = "throughput", overload: Overload = "block"
+) -> str:
     """Print a plan."""
     alone = pace == "realtime" or (pace == "fast" and in_spark_alone(graph))
     lanes = split_lanes(graph, "spark", why=f"pace is {pace}") if alone else split_lanes(graph, lane)
-    lines = [f"pipeline {name}", f"pace {pace}: {PROMISES[pace]}", ""]
+    lines = [f"pipeline {name}", f"pace {pace}: {PROMISES[pace]}", overload_text(overload, graph), ""]
     width = max(len(graph.label(node)) for node in graph.nodes)
     for node in graph.nodes:
         lines += _node(node, graph, lanes, width)
@@ -41,16 +45,18 @@ def _node(node: Node, graph: Graph, lanes: Lanes, width: int) -> list[str]:
 
 
 def _queries(graph: Graph) -> list[str]:
-    main = [write for write in graph.writes if aside(write) is None]
-    final = [graph.name(write) for write in main if not write.updating]
-    updating = [graph.name(write) for write in main if write.updating]
-    if final and updating:
-        return [
-            f"two queries, for Spark has one output mode in each: final results ({', '.join(final)}) and "
-            f"updating results ({', '.join(updating)}); sources that both need are read by each"
-        ]
-    kind = "updating results" if updating else "final results"
-    return [f"one query, one scan of each source per epoch: {kind} ({', '.join(final or updating)})"]
+    found = [_query(group, graph) for group in groups(graph)]
+    if len(found) == 1:
+        return [f"one query, one scan of each source per epoch: {found[0]}"]
+    number = {2: "two", 3: "three"}.get(len(found), str(len(found)))
+    why = "for Spark has one output mode and one watermark in each"
+    shared = f"sources that {'both' if len(found) == 2 else 'several'} need are read by each"
+    return [f"{number} queries, {why}: {' and '.join(found)}; {shared}"]
+
+
+def _query(group: Group, graph: Graph) -> str:
+    kind = "updating results" if group.updating else "final results"
+    return f"{kind} ({', '.join(graph.name(write) for write in group.writes)})"
 
 
 def _connected_queries(graph: Graph) -> list[str]:

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from penstock.errors import AggregateNotAllowed, BadExpression, BadSchema, UnknownFunction
 from penstock.plan import functions
+from penstock.plan.distinct import distinct_call, streams
 from penstock.plan.functions import is_aggregate
 from penstock.plan.inference import Inference
 from penstock.plan.syntax import parse, parse_verbatim
@@ -66,6 +67,8 @@ def aggregate(sql: str, schema: Schema, *, keys: tuple[str, ...], node: str) -> 
         raise AggregateNotAllowed(message, node=node, hint="a group has many rows: use sum(...) or max(...)")
     for call in calls:
         _check_aggregate(call, sql, node)
+        if clause := distinct_call(call):
+            call.set("expressions", clause.expressions)
     found = _typed(tree, sql, schema, node)
     _check_outside(tree, sql, keys, node)
     return found
@@ -133,10 +136,11 @@ def _check_aggregate(call: exp.Anonymous, sql: str, node: str) -> None:
         message = f'{call.name}(...) depends on the order of arrival, in "{sql}"'
         hint = f"say which row you mean: {instead}({argument}, ts)"
         raise AggregateNotAllowed(message, node=node, hint=hint)
-    if distinct := call.find(exp.Distinct):
-        argument = ", ".join(part.sql("spark", normalize_functions=False) for part in distinct.expressions)
-        message = f'{call.name}(DISTINCT ...) cannot be streamed by Spark yet, in "{sql}"'
-        raise AggregateNotAllowed(message, node=node, hint=f"use approx_count_distinct({argument})")
+    if (clause := distinct_call(call)) and not streams(call):
+        argument = ", ".join(part.sql("spark", normalize_functions=False) for part in clause.expressions)
+        message = f'{call.name}(DISTINCT ...) cannot be streamed, in "{sql}"'
+        hint = f"count(DISTINCT {argument}) can; or deduplicate(...) the rows first"
+        raise AggregateNotAllowed(message, node=node, hint=hint)
     inner = [each for each in _aggregates(call) if each is not call]
     if inner:
         message = f'{inner[0].name}(...) inside {call.name}(...), in "{sql}"'

@@ -8,6 +8,7 @@ nor do the names and places of results: those are made of the state anew.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -18,10 +19,11 @@ from penstock.aggregates import Aggregator
 from penstock.contracts import Connector, Source
 from penstock.durations import span_text
 from penstock.plan.graph import Graph, aside, upstream
-from penstock.plan.node import Node
+from penstock.plan.node import SINCE_LATER, Node
 from penstock.plan.nodes import EventTime
 from penstock.plan.partials import halves
-from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce
+from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
+from penstock.process import Process
 from penstock.schema import Schema
 from penstock.windows import Window
 
@@ -76,13 +78,16 @@ def meaning(node: Node) -> dict[str, str]:
     common = {"max_delay": ", ".join(map(span_text, delays))} if delays else {}
     if isinstance(node, Deduplicate):
         return {"keys": _keys(node.keys, node), "within": span_text(node.within_us), **common}
-    assert isinstance(node, Grouped)
-    parts = {"keys": _keys(node.keys, node), "window": str(node.window or "none"), "emit": node.emit, **common}
+    if not isinstance(node, Grouped):
+        return {**node.kept, **common}
+    parts = {"keys": _keys(node.keys, node), "window": str(node.window or "none"), "emit": str(node.emit), **common}
     parts["allowed_lateness"] = span_text(node.lateness_us)
     if isinstance(node, Aggregate):
         parts["aggregates"] = "; ".join(_held(node))
     if isinstance(node, Reduce):
         parts["rows"] = node.input.schema.ddl
+    if isinstance(node, Top):
+        parts |= {"rows": node.input.schema.ddl, "top": f"{node.n} by {node.by}"}
     return parts
 
 
@@ -116,6 +121,8 @@ def _parts(value: Any) -> Any:
     """Return what tells two values apart, the code of functions included; names and inputs of nodes do not count."""
     if isinstance(value, Node):
         own = [part.name for part in fields(value) if part.init and part.name not in ("name", "input", "streams")]
+        later = {part.name: part.default for part in fields(value) if part.metadata == SINCE_LATER}
+        own = [name for name in own if name not in later or getattr(value, name) != later[name]]
         return [value.kind, [_parts(getattr(value, name)) for name in own]]
     if isinstance(value, Source):
         return [type(value).__name__, value.schema.ddl]
@@ -125,6 +132,10 @@ def _parts(value: Any) -> Any:
     if isinstance(value, Aggregator):
         steps = [_parts(getattr(value, step)) for step in ("start", "add", "merge", "finish")]
         return [_aggregator(value), value.result, steps]
+    if isinstance(value, Process):
+        bases = type(value).__mro__[:-2]
+        methods = [_parts(one) for base in bases for one in vars(base).values() if inspect.isfunction(one)]
+        return [type(value).__qualname__, _parts(Schema(value.output)), methods]
     if isinstance(value, tuple):
         return [_parts(one) for one in value]
     if isinstance(value, Schema):

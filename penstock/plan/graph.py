@@ -8,10 +8,10 @@ from functools import cached_property
 from graphlib import TopologicalSorter
 
 from penstock.contracts import REJECTED, Sink
-from penstock.errors import DuplicateName, MissingSink
+from penstock.errors import DuplicateName, MissingSink, UpdatingStream
 from penstock.plan.expressions import predicate, scalar
 from penstock.plan.node import Node
-from penstock.plan.nodes import FlatMap, Read, Side, Write
+from penstock.plan.nodes import Read, Side, Write
 
 
 class Graph:
@@ -26,12 +26,26 @@ class Graph:
             message = "the pipeline has no output"
             raise MissingSink(message, hint="end a stream with .to(sink) and pass it to Pipeline")
         self.rejected_to = rejected_to
+        if rejected_to is not None:
+            rejected_to.fits(REJECTED, ())
         if rejected_to is not None and rejected_to.row_key is not None:
             scalar(rejected_to.row_key, REJECTED, node=f"rejected_to '{rejected_to.name}' key")
         if rejected_to is not None and rejected_to.row_removed is not None:
             predicate(rejected_to.row_removed, REJECTED, node=f"rejected_to '{rejected_to.name}' remove")
         self.nodes = tuple(_in_order(_with_late(outputs)))
         self.names = _names(self.nodes, rejected_to)
+        for node in self.nodes:
+            self._check_final_before(node)
+
+    def _check_final_before(self, node: Node) -> None:
+        """Refuse state over all time behind a window: in one query Spark would show it results that are not final."""
+        if not node.stateful or not node.updating:
+            return
+        final = next((one for one in upstream(node) if one.waits and one != node), None)
+        if final is not None:
+            message = f"its results are updated, but {self.label(final)} before it has to wait for final ones"
+            hint = "give it a window too, or write the final results to a topic and aggregate them in a second pipeline"
+            raise UpdatingStream(message, node=self.label(node), hint=hint)
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
@@ -81,7 +95,7 @@ def stateful_above(node: Node) -> list[Node]:
 
 def aside(node: Node) -> Side | None:
     """Return the late rows that a node handles, if it stands behind a `late` side output."""
-    late = (n for n in upstream(node) if isinstance(n, Side) and not isinstance(n.input, FlatMap))
+    late = (n for n in upstream(node) if isinstance(n, Side) and n.put_aside)
     return next(late, None)
 
 

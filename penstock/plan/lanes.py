@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.plan.graph import Graph
+from penstock.plan.joins import LATE, StreamJoin
 from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, Read, Rename, Select, Side, WithColumns
 from penstock.plan.partials import Halves, halves
 from penstock.plan.portable import why_not, why_not_rows
+from penstock.plan.process import KeyedProcess
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped
 
 
@@ -24,6 +26,7 @@ class Prefix:
     read: Read
     chain: tuple[Node, ...] = ()
     late: Node | None = None
+    late_side: str = "late"
     partial: Aggregate | None = None
     split: Halves | None = None
 
@@ -85,12 +88,15 @@ def _prefix(graph: Graph, read: Read, reasons: dict[Node, str]) -> Prefix:
             break
         chain.append(node)
         last = node
+    joined = _join_after(graph, last)
+    if joined is not None and any(isinstance(node, EventTime) for node in chain):
+        return Prefix(read, tuple(chain), late=joined, late_side=LATE[joined.inputs.index(last)])
     return _ending(read, tuple(chain), _only_consumer(graph, last), reasons)
 
 
 def _ending(read: Read, chain: tuple[Node, ...], after: Node | None, reasons: dict[Node, str]) -> Prefix:
     """See whether the scan can also part late rows and halve the aggregation that follows."""
-    if not isinstance(after, Deduplicate | Grouped):
+    if not isinstance(after, Deduplicate | Grouped | KeyedProcess):
         return Prefix(read, chain)
     late = after if after.sides and any(isinstance(node, EventTime) for node in chain) else None
     split = _halved(after)
@@ -103,12 +109,21 @@ def _ending(read: Read, chain: tuple[Node, ...], after: Node | None, reasons: di
 
 
 def _halved(node: Node) -> Halves | str:
+    if node.bucketed:
+        return f"{node.kind} is kept by buckets of keys"
     return halves(node) if isinstance(node, Aggregate) else f"{node.kind} needs whole rows"
 
 
 def _only_consumer(graph: Graph, node: Node) -> Node | None:
     consumers = [other for other in graph.consumers(node) if not isinstance(other, Side)]
     return consumers[0] if len(consumers) == 1 and len(consumers[0].inputs) == 1 else None
+
+
+def _join_after(graph: Graph, node: Node) -> StreamJoin | None:
+    """Return the join of streams that a node's rows go to, all of them and as one side."""
+    consumers = [other for other in graph.consumers(node) if not isinstance(other, Side)]
+    one = consumers[0] if len(consumers) == 1 else None
+    return one if isinstance(one, StreamJoin) and one.inputs.count(node) == 1 else None
 
 
 def _stays(node: Node) -> str | None:

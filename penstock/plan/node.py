@@ -10,17 +10,22 @@ from typing import Any, ClassVar
 from penstock.errors import PipelineError
 from penstock.schema import Schema
 
+# Marks a field that nodes did not always have: where it is as if it were not there, fingerprints leave it out.
+SINCE_LATER = {"since": "later"}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Node:
     """One operator. Frozen; checked and typed when it is built; two that are alike are one.
 
     Invariants: `inputs` were built before it; `schema` holds on every row that leaves it; `updating` means that a
-    row replaces an earlier one with the same `key`; `event_time` says whether each row still has its time.
+    row replaces an earlier one with the same `key`; `event_time` says whether each row still has its time; `bucketed`
+    means that its state is kept by buckets of keys, whose rows come in the order in which their source has them.
     """
 
     kind: ClassVar[str]
     stateful: ClassVar[bool] = False
+    bucketed: ClassVar[bool] = False
     sides: ClassVar[tuple[str, ...]] = ()
     name: str | None = None
     schema: Schema = field(init=False, repr=False)
@@ -65,6 +70,20 @@ class Node:
     def detail(self) -> str:
         """The node's arguments, as `explain` shows them."""
         return ""
+
+    def side_schema(self, side: str) -> Schema:
+        """The columns of what goes aside: late rows are as they came."""
+        return self.inputs[0].schema
+
+    @property
+    def waits(self) -> bool:
+        """Whether its rows leave when the watermark says that they are final, which Spark knows in append mode only."""
+        return False
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """What gives the node's state its meaning, part by part; a change of one is a change of state."""
+        return {}
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.contracts import OnError, Sink, Source
 from penstock.durations import span_text
 from penstock.errors import BadSchema, BadValue, DanglingBranch, MissingEventTime, UpdatingStream, choices
 from penstock.plan.expressions import predicate, scalar
-from penstock.plan.node import Node, OneInput
+from penstock.plan.node import SINCE_LATER, Node, OneInput
 from penstock.schema import Field, Schema
 
 Columns = tuple[tuple[str, str], ...]
@@ -171,6 +171,35 @@ class Map(PythonNode):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class MapAsync(PythonNode):
+    """One row in, one row out, by calls that wait for something; never the same twice."""
+
+    kind = "map_async"
+    deterministic: bool = False
+    concurrency: int = 64
+    timeout_us: int = 10_000_000
+    retries: int = 2
+    in_order: bool = True
+
+    def _checked(self) -> Schema:
+        for what, number, least in (("concurrency", self.concurrency, 1), ("retries", self.retries, 0)):
+            if not isinstance(number, int) or number < least:
+                message = f"{what}={number!r} is not a whole number from {least}"
+                raise BadValue(message, hint=f"pass {what}={least} or more")
+        if not self.timeout_us:
+            message = "a call without any time cannot be answered"
+            raise BadValue(message, hint='pass timeout="10s" or another span')
+        return super()._checked()
+
+    @property
+    def detail(self) -> str:
+        """The function, and how it is called."""
+        order = "in order" if self.in_order else "as they come"
+        tries = f"{self.concurrency} at once, timeout {span_text(self.timeout_us)}, retries {self.retries}"
+        return f"{super().detail}, {tries}, {order}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class FlatMap(PythonNode):
     """One row in, any number out, to the main output or to a named side."""
 
@@ -219,17 +248,21 @@ class Union(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EventTime(OneInput):
-    """Each row has a time; the watermark follows the largest, less the delay."""
+    """Each row has a time; the watermark follows the largest, less the delay.
+
+    After `idle_after_us` without rows it holds up no other event time.
+    """
 
     kind = "event_time"
     column: str
     max_delay_us: int
+    idle_after_us: int | None = field(default=None, metadata=SINCE_LATER)
 
     def _checked(self) -> Schema:
-        field = self.input.schema.field(self.column)
-        if field.type != "timestamp":
-            message = f"event time '{self.column}' is a {field.type}, not a timestamp"
-            how = f"to_timestamp({self.column})" if field.type == "string" else f"cast({self.column} as timestamp)"
+        kind = self.input.schema.field(self.column).type
+        if kind != "timestamp":
+            message = f"event time '{self.column}' is a {kind}, not a timestamp"
+            how = f"to_timestamp({self.column})" if kind == "string" else f"cast({self.column} as timestamp)"
             raise BadSchema(message, hint=f'convert it first: .with_columns({self.column}="{how}")')
         if self.input.event_time:
             message = "the stream has an event time already"
@@ -247,7 +280,8 @@ class EventTime(OneInput):
     @property
     def detail(self) -> str:
         """The column and the delay."""
-        return f"{self.column}, max_delay {span_text(self.max_delay_us)}"
+        idle = f", idle_after {span_text(self.idle_after_us)}" if self.idle_after_us is not None else ""
+        return f"{self.column}, max_delay {span_text(self.max_delay_us)}{idle}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -265,9 +299,13 @@ class Side(OneInput):
         return known[self.output]
 
     def _outputs(self) -> tuple[tuple[str, Schema], ...]:
-        if isinstance(self.input, FlatMap):
-            return self.input.outputs
-        return tuple((side, self.input.inputs[0].schema) for side in self.input.sides)
+        aside = ((side, self.input.side_schema(side)) for side in self.input.sides)
+        return (*named_outputs(self.input), *aside)
+
+    @property
+    def put_aside(self) -> bool:
+        """Whether it is what the node did not take; else it is a named output of a function."""
+        return self.output not in dict(named_outputs(self.input))
 
     @property
     def updating(self) -> bool:
@@ -277,7 +315,7 @@ class Side(OneInput):
     @property
     def event_time(self) -> bool:
         """Only stateless nodes follow a late row; a function's side keeps its row's time."""
-        return isinstance(self.input, FlatMap) and self.input.event_time
+        return not self.put_aside and self.input.event_time
 
     @property
     def detail(self) -> str:
@@ -309,6 +347,12 @@ class Write(OneInput):
     def detail(self) -> str:
         """The sink."""
         return type(self.sink).__name__
+
+
+def named_outputs(node: Node) -> tuple[tuple[str, Schema], ...]:
+    """Return the outputs that a node's function names, besides the main one."""
+    found: tuple[tuple[str, Schema], ...] = getattr(node, "outputs", ())
+    return found
 
 
 def _typed(node: OneInput, columns: Columns) -> tuple[Field, ...]:

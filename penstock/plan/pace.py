@@ -135,6 +135,8 @@ def _timed(node: Node, graph: Graph) -> tuple[str, str] | None:
     if isinstance(node, EventTime) and node.input.schema.field(node.column).nullable:
         why = f"'{node.column}' may be null, and rows without a time would vanish"
         return why, f"declare '{node.column} timestamp not null' where it is read"
+    if isinstance(node, EventTime) and node.idle_after_us is not None:
+        return "idle sources are looked for between epochs", "leave idle_after out"
     return None
 
 

@@ -7,21 +7,24 @@ partial for every pane: the longest span that lies wholly inside or outside each
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
 
 from sqlglot import exp
 
+from penstock.plan.distinct import distinct_call
 from penstock.plan.expressions import is_aggregate, scalar
 from penstock.plan.merges import PREFIX, Call, Columns, Partial, Stays, merge, rule
 from penstock.plan.portable import why_not
-from penstock.plan.stateful import Aggregate
+from penstock.plan.stateful import Aggregate, Grouped
 from penstock.plan.syntax import parse_verbatim
 from penstock.plan.types import Type, read
 from penstock.schema import Schema, quoted
 from penstock.windows import Window
 
 MOST_PANES = 1000
+KindOf = Callable[[str, Schema], Type]
 
 
 @dataclass(frozen=True)
@@ -58,17 +61,31 @@ def halves(node: Aggregate) -> Halves | str:
     merges: dict[str, str] = {}
     schema = node.input.schema
     try:
-        pane_us = _pane(node.window) if node.window else None
-        for key in node.keys:
-            _portable(quoted(key), schema)
-        _check_python(node)
+        pane_us = _pane(node.window) if node.window and not node.bucketed else None
+        if not node.bucketed:
+            for key in node.keys:
+                _portable(quoted(key), schema)
+            _check_python(node)
         sql = ((name, what) for name, what in node.aggregates if isinstance(what, str))
-        finals = tuple((name, _final(what, schema, columns, merges)) for name, what in sql)
+        kind_of = _type if node.bucketed else _portable
+        finals = tuple((name, _final(what, schema, columns, merges, kind_of)) for name, what in sql)
     except Stays as stays:
         return str(stays)
     partials = tuple(columns.partials)
     ordered = sorted(((name, merged) for merged, name in merges.items()), key=lambda one: _held(one[1], partials))
     return Halves(partials, tuple(ordered), finals, tuple(node.python), pane_us)
+
+
+def refusal(node: Aggregate) -> str | None:
+    """Say why a window that buckets of keys hold cannot have these aggregates; their state is partial results."""
+    split = halves(node)
+    return split if isinstance(split, str) else None
+
+
+def held_columns(node: Grouped) -> list[str]:
+    """Return what the state of a window in buckets holds, in the user's words."""
+    split = halves(node) if isinstance(node, Aggregate) else ""
+    return ["rows"] if isinstance(split, str) else [*map(str, split.partials), *split.folded]
 
 
 def _pane(window: Window) -> int:
@@ -92,12 +109,12 @@ def _check_python(node: Aggregate) -> None:
             _portable(sql, node.input.schema)
 
 
-def _final(what: str, schema: Schema, columns: Columns, merges: dict[str, str]) -> str:
+def _final(what: str, schema: Schema, columns: Columns, merges: dict[str, str], kind_of: KindOf) -> str:
     """Return a result as Spark SQL over merges, which are noted with their names."""
     tree = exp.Paren(this=parse_verbatim(what, node="aggregate"))
     for call in _aggregates(tree):
         outer = call.parent if isinstance(call.parent, exp.Filter) else call
-        merged = merge(_call(call, schema), columns)
+        merged = merge(_call(call, schema, kind_of), columns)
         outer.replace(parse_verbatim(f"({merged})", node="aggregate"))
     for call in _aggregates(tree):
         name = merges.setdefault(_text(call), f"{PREFIX}m{len(merges)}")
@@ -114,16 +131,19 @@ def _held(merged: str, partials: tuple[Partial, ...]) -> str:
     return " with ".join(str(partials[int(number)]) for number in re.findall(rf"{PREFIX}(\d+)", merged))
 
 
-def _call(call: exp.Anonymous, schema: Schema) -> Call:
-    """Take a call apart, if all of it may run natively."""
+def _call(call: exp.Anonymous, schema: Schema, kind_of: KindOf) -> Call:
+    """Take a call apart, if all of it may run where it must."""
     name, above = call.name.lower(), call.parent
     rule(name)
+    if distinct_call(call):
+        message = f"{name}(DISTINCT ...) is a set of values, which Spark's state merges"
+        raise Stays(message)
     condition = _text(above.expression.this) if isinstance(above, exp.Filter) else None
     if condition:
-        _portable(condition, schema)
+        kind_of(condition, schema)
     given = [one for one in call.expressions if name != "count" or not isinstance(one, exp.Star | exp.Literal)]
     arguments = tuple(map(_text, given))
-    return Call(name, arguments, tuple(_portable(one, schema) for one in arguments), condition)
+    return Call(name, arguments, tuple(kind_of(one, schema) for one in arguments), condition)
 
 
 def _portable(sql: str, schema: Schema) -> Type:
@@ -131,6 +151,11 @@ def _portable(sql: str, schema: Schema) -> Type:
     reason = why_not(sql, schema)
     if reason:
         raise Stays(reason)
+    return _type(sql, schema)
+
+
+def _type(sql: str, schema: Schema) -> Type:
+    """Return the type of an expression that Spark computes row by row."""
     return read(scalar(sql, schema, node="aggregate").type)
 
 

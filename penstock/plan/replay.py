@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.plan.graph import upstream
 from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, PythonNode, Rename, Select, WithColumns
-from penstock.plan.stateful import Deduplicate, Grouped
+from penstock.plan.stateful import Deduplicate, Grouped, Top
 
 
 def varying(node: Node) -> Node | None:
@@ -21,7 +21,7 @@ def naming_columns(node: Node) -> tuple[str, ...]:
     """
     match node:
         case Grouped():
-            return node.keys + (("window_start", "window_end") if node.window else ())
+            return node.keys + node.window_columns + (("rank",) if isinstance(node, Top) else ())
         case Deduplicate():
             return node.keys
         case Rename():

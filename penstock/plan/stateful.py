@@ -22,8 +22,9 @@ from penstock.plan.node import OneInput
 from penstock.schema import Field, Schema, parse_type
 from penstock.windows import Window
 
-Emit = Literal["final", "updates"]
-WINDOW_FIELDS = (Field("window_start", "timestamp", False), Field("window_end", "timestamp", False))
+# When results leave: once they are final, at every change, or at most once in so many microseconds.
+Emit = Literal["final", "updates"] | int
+WINDOW_TYPES = {"window_start": "timestamp", "window_end": "timestamp", "window_number": "bigint"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,43 +81,72 @@ class Grouped(Stateful):
 
     @property
     def sides(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Only a window can be missed."""
-        return ("late",) if self.window else ()
+        """Only a window that ends with event time can be missed."""
+        return ("late",) if self.window and self.window.by_event_time else ()
+
+    @property
+    def bucketed(self) -> bool:  # type: ignore[override]
+        """Whether Spark has no such window of its own, so that buckets of keys hold its state."""
+        if self.window is None:
+            return False
+        cut = self.window.kind == "count" or self.window.max_us is not None
+        return cut or self.window.clock == "processing" or isinstance(self.emit, int)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether buckets hold windows of which some may have ended when a row of theirs is not late."""
+        return self.bucketed and self.window is not None and self.window.kind == "sliding" and bool(self.sides)
 
     def _check_group(self) -> tuple[Field, ...]:
         """Check keys and window; return the columns that every result begins with."""
-        self._check_input(self.keys, needs_time=self.window is not None)
-        if self.window and self.window.kind == "session" and self.emit == "updates":
-            message = "a session window has final results only"
-            raise BadWindow(message, hint='Spark cannot update sessions; leave out emit="updates"')
+        self._check_input(self.keys, needs_time=self.window is not None and self.window.by_event_time)
+        if self.window and self.emit != "final":
+            self._check_updates(self.window)
         if self.window is None and not self.keys:
             message = "neither a key nor a window is given"
             raise BadWindow(message, hint="call key_by() or window() first")
         keys = tuple(self.input.schema.field(name) for name in self.keys)
-        return keys + (WINDOW_FIELDS if self.window else ())
+        return keys + tuple(Field(name, WINDOW_TYPES[name], False) for name in self.window_columns)
+
+    def _check_updates(self, window: Window) -> None:
+        """Refuse updates of windows whose bounds move: an update could not say what it replaces."""
+        if window.kind == "session":
+            message = "a session window has final results only"
+            raise BadWindow(message, hint="a session's bounds change while it grows; leave out emit=")
+        if window.kind == "count":
+            message = "a count window has final results only"
+            raise BadWindow(message, hint="leave out emit=, or make n smaller")
+
+    @property
+    def window_columns(self) -> tuple[str, ...]:
+        """The columns that name a window."""
+        return self.window.columns if self.window else ()
 
     @property
     def updating(self) -> bool:
         """Without a window a group is never final."""
-        return self.window is None or self.emit == "updates"
+        return self.window is None or self.emit != "final"
+
+    @property
+    def waits(self) -> bool:
+        """Final results wait for the end of their window."""
+        return self.event_time
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The keys, and the window's bounds."""
-        if not self.updating:
-            return ()
-        return self.keys + (("window_start", "window_end") if self.window else ())
+        """The keys, and what names the window."""
+        return self.keys + self.window_columns if self.updating else ()
 
     @property
     def event_time(self) -> bool:
-        """A final result's time is the last instant of its window, so that windows chain."""
-        return not self.updating
+        """A final result's time is the last instant of its window, so that windows chain; rows have no such."""
+        return not self.updating and self.window is not None and self.window.by_event_time
 
     def _group_text(self) -> str:
         parts = [f"by {', '.join(self.keys)}"] if self.keys else []
         if self.window:
             parts.append(str(self.window))
-            parts.append(f"emit {self.emit}")
+            parts.append(f"emit {self.emit if isinstance(self.emit, str) else f'every {span_text(self.emit)}'}")
         if self.lateness_us:
             parts.append(f"allowed_lateness {span_text(self.lateness_us)}")
         return ", ".join(parts)
@@ -137,7 +167,20 @@ class Aggregate(Grouped):
         if self.window is None and self.python and len(self.python) < len(self.aggregates):
             message = "SQL aggregates and Python aggregators stand side by side without a window"
             raise AggregateNotAllowed(message, hint="give each its own aggregate(), or add a window")
+        self._check_held()
         return Schema(group + tuple(self._column(name, what) for name, what in self.aggregates))
+
+    def _check_held(self) -> None:
+        """Refuse what only Spark's own windows can hold."""
+        from penstock.plan.partials import refusal  # it is made of these nodes
+
+        why = refusal(self) if self.bucketed else None
+        if why is not None:
+            message = f"{self.window} with emit {self.emit} cannot hold it: {why}"
+            hint = (
+                "count, sum, avg, min, max, min_by, max_by and bool_and can be held; or write an Aggregator in Python"
+            )
+            raise AggregateNotAllowed(message, hint=hint)
 
     def _column(self, name: str, what: str | Aggregator) -> Field:
         where = f"{self.kind} '{name}'"
@@ -189,3 +232,47 @@ class Reduce(Grouped):
     def detail(self) -> str:
         """Keys, window and function."""
         return f"{self._group_text()}: {getattr(self.fn, '__qualname__', repr(self.fn))}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Top(Grouped):
+    """The rows of each group with the largest values, whole, each with its rank."""
+
+    kind = "top"
+    n: int
+    by: str
+
+    def _checked(self) -> Schema:
+        group = self._check_group()
+        if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
+            message = f"n={self.n!r} is not a number of rows"
+            raise BadValue(message, hint="pass a whole number from 1")
+        if "rank" in self.input.schema.names:
+            message = "the rows have a column 'rank' already"
+            raise BadValue(message, hint='rename it first: .rename(position="rank")')
+        by = scalar(self.by, self.input.schema, node=self.label)
+        if not is_ordered(by.type):
+            message = f'"{self.by}" is {by.type}, which has no order'
+            raise BadValue(message, hint="rank by a number, a text or a time")
+        names = {field.name for field in group}
+        rest = tuple(f for f in self.input.schema if f.name not in names)
+        return Schema((*group, *rest, Field("rank", "int", False)))
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The group and the rank: what stands at a rank is replaced by what stands there later."""
+        return (*super().key, "rank") if self.updating else ()
+
+    @property
+    def detail(self) -> str:
+        """Keys, window and what is ranked."""
+        return f"{self._group_text()}: {self.n} by {self.by}"
+
+
+def is_ordered(kind: str) -> bool:
+    """Say whether values of a type can be sorted.
+
+    >>> is_ordered("array<int>"), is_ordered("map<string,int>")
+    (True, False)
+    """
+    return "map<" not in kind and "variant" not in kind

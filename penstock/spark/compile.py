@@ -1,8 +1,9 @@
-"""From a plan to Spark queries: one for all final results, and one for updating results if there are any."""
+"""From a plan to Spark queries, each with its own output mode and watermark."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -14,18 +15,25 @@ from penstock.native.translate import program
 from penstock.plan.graph import Graph, aside, stateful_above, upstream
 from penstock.plan.lanes import Prefix, split_lanes
 from penstock.plan.node import Node
-from penstock.plan.nodes import EventTime, FlatMap, PythonNode, Read, Side, Write
+from penstock.plan.nodes import EventTime, PythonNode, Read, Side, Write
+from penstock.plan.queries import Group, groups, parts_late, time_key
+from penstock.plan.stateful import Grouped
 from penstock.schema import Field, Schema
 from penstock.settings import Settings
-from penstock.spark import lower_state, python_nodes  # registers their lowerings
+from penstock.spark import asof, async_nodes, joins, lower_state, process, python_nodes, table_joins  # noqa: F401 (registers their lowerings)
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.clock import NAME as CLOCK
 from penstock.spark.clock import Clock
 from penstock.spark.connector_scan import by_connector, connector_frame
 from penstock.spark.context import Context, column, with_key
-from penstock.spark.hidden import WATERMARK
+from penstock.spark.hidden import ORDER
+from penstock.spark.layout import read_layout
 from penstock.spark.lower import lower, timed, watermarked
+from penstock.spark.marks import Marks, mark_column
+from penstock.spark.pacer import USUAL, Limits
 from penstock.spark.scan import Idle, Scan
+from penstock.spark.wakeups import NAME as WAKEUPS
+from penstock.spark.wakeups import Wakeups, moved_clock
 
 
 @dataclass(frozen=True)
@@ -50,22 +58,26 @@ def compile_pipeline(
     *,
     closes: bool = False,
     idle: bool = False,
+    limits: Limits = USUAL,
 ) -> tuple[Query, ...]:
     """Compile a whole pipeline; with `closes` it ends with its source, with `idle` its sources give nothing."""
-    groups = {"final": [], "updates": []}  # type: dict[str, list[Write]]
-    for write in graph.writes:
-        if aside(write) is None:
-            groups["updates" if write.updating else "final"].append(write)
     queries: list[Query] = []
     seen: set[Node] = set()
-    for name, writes in groups.items():
+    for group in groups(graph, known_queries(checkpoint)):
         # Only the first branch that reads a shared exchange sees the watermark below it.
-        writes.sort(key=lambda write: not stateful_above(write))
-        if writes:
-            compiler = _Compiler(spark, graph, checkpoint, settings, name, tuple(writes), closes, idle)
-            queries.append(compiler.query(seen))
-            seen |= set(compiler.nodes)
+        writes = tuple(sorted(group.writes, key=lambda write: not stateful_above(write)))
+        compiler = _Compiler(spark, graph, checkpoint, settings, replace(group, writes=writes), closes, idle, limits)
+        queries.append(compiler.query(seen))
+        seen |= set(compiler.nodes)
     return tuple(queries)
+
+
+def known_queries(checkpoint: Checkpoint) -> dict[str, set[str]]:
+    """Return the queries of a checkpoint, by the names of their sinks and of the nodes whose state they keep."""
+    layout = read_layout(checkpoint.migration.old if checkpoint.migration else checkpoint.folder)
+    return {
+        name: {*query.sinks, *(operator.node for operator in query.operators)} for name, query in layout.queries.items()
+    }
 
 
 class _Compiler:
@@ -77,14 +89,16 @@ class _Compiler:
         graph: Graph,
         checkpoint: Checkpoint,
         settings: Settings,
-        name: str,
-        outputs: tuple[Write, ...],
+        group: Group,
         closes: bool,
         idle: bool,
+        limits: Limits,
     ) -> None:
         self.spark, self.graph, self.checkpoint, self.settings = spark, graph, checkpoint, settings
-        self.name, self.outputs, self.closes, self.idle = name, outputs, closes, idle
-        reached = {node for write in outputs for node in upstream(write)}
+        self.name, self.outputs, self.closes, self.idle = group.name, group.writes, closes, idle
+        self.limits = limits
+        self.mode = "update" if group.updating else "append"
+        reached = {node for write in self.outputs for node in upstream(write)}
         self.nodes = [node for node in graph.nodes if node in reached]
         self.lanes = split_lanes(graph, settings.lane)
         self.branches = False
@@ -99,7 +113,7 @@ class _Compiler:
         behind = {node for write in asides for node in upstream(write)} - set(self.nodes)
         return Query(
             name=self.name,
-            mode="append" if self.name == "final" else "update",
+            mode=self.context.mode,
             frames=frames,
             outputs=self.outputs,
             asides=asides,
@@ -116,13 +130,23 @@ class _Compiler:
             staging=self.checkpoint.staging(self.name),
             clock=None,
             rejects=self.graph.rejected_to is not None,
+            mode=self.mode,
+            cores=self.settings.cores,
+            nodes=tuple(self.nodes),
         )
         ours = (p for p in self.lanes.prefixes.values() if not by_connector(p.read.source, self.settings))
         native = {prefix.times for prefix in ours}
-        if any(isinstance(node, EventTime) and node not in native for node in self.nodes):
+        if resumes(self.nodes) or any(isinstance(node, EventTime) and node not in native for node in self.nodes):
             clock = Clock(self.checkpoint.folder)
-            context.clock = self._scan(CLOCK, clock, clock.schema, Prefix(Read(source=clock)), carries=False)
+            context.clock = self._own(CLOCK, clock)
+        if any(node.bucketed for node in self.nodes):
+            context.wakeups = self._own(WAKEUPS, Wakeups(self.checkpoint.folder))
+            context.moved_clock = moved_clock(self.checkpoint.folder)
         return context
+
+    def _own(self, name: str, source: Source) -> DataFrame:
+        """Return the rows of a source that is Penstock's own."""
+        return self._scan(name, source, source.schema, Prefix(Read(source=source)), carries=False)
 
     def _beside(self, write: Write, nodes: set[Node]) -> bool:
         side = aside(write)
@@ -132,6 +156,11 @@ class _Compiler:
         return with_key(self._frame(write.input).select(*map(column, write.schema.names)), write.sink)
 
     def _frame(self, node: Node) -> DataFrame:
+        """Return the rows of a node; of one with several outputs, the main one's."""
+        frame = self._whole(node)
+        return python_nodes.flat_output(frame, "main") if python_nodes.OUT in frame.columns else frame
+
+    def _whole(self, node: Node) -> DataFrame:
         """Lower a node once; what several branches share goes through one exchange, and so is computed once."""
         if node in self.apart:
             return self._explained(node)
@@ -140,8 +169,7 @@ class _Compiler:
             if self._fans_out(node):
                 frame = self._shared(frame, node)
             self.context.frames[node] = frame
-        frame = self.context.frames[node]
-        return python_nodes.flat_output(frame, "main") if isinstance(node, FlatMap) else frame
+        return self.context.frames[node]
 
     def _explained(self, node: Node) -> DataFrame:
         try:
@@ -177,8 +205,7 @@ class _Compiler:
             if node == prefix.partial and prefix.partial is not None and prefix.split is not None:
                 return lower_state.merged(self._frame(prefix.read), prefix.partial, prefix.split, self.context)
         if isinstance(node, Side):
-            self._frame(node.input)
-            return python_nodes.flat_output(self.context.frames[node.input], f"side_{node.output}")
+            return python_nodes.flat_output(self._whole(node.input), f"side_{node.output}")
         if node in self.apart and isinstance(node, EventTime):
             return watermarked(self._timed(node), node, self.context)
         return lower(node, self.context, *(self._frame(one) for one in node.inputs))
@@ -199,7 +226,7 @@ class _Compiler:
         return self.context.frames[node]
 
     def _fans_out(self, node: Node) -> bool:
-        late = (n for n in self.nodes if isinstance(n, Side) and not isinstance(n.input, FlatMap))
+        late = (n for n in self.nodes if isinstance(n, Side) and n.put_aside)
         consumers = [n for n in self.nodes if n not in set(late) and any(i == node for i in n.inputs)]
         inside = any(node in p.chain or (node == p.read and p.chain) for p in self.lanes.prefixes.values())
         return len(consumers) > 1 and not (inside and isinstance(node, Read))
@@ -224,16 +251,31 @@ class _Compiler:
 
     def _carries(self, prefix: Prefix) -> bool:
         """Rows carry the watermark when Spark, not the scan, parts the late ones."""
-        after = [node for node in self.nodes if prefix.read in upstream(node) and node.sides and node.stateful]
-        return any(node != prefix.late for node in after)
+        after = [node for node in self.nodes if prefix.read in upstream(node) and parts_late(node)]
+        return any(node != prefix.late or (isinstance(node, Grouped) and node.overlaps) for node in after)
+
+    def _marks(self, name: str) -> Marks:
+        """Return what a source's rows are late by; the clock's are asked for before there is a context."""
+        marks = self.context.marks if name not in (CLOCK, WAKEUPS) else ()
+        return Marks(marks, self.checkpoint.query(self.name), self.checkpoint.records(self.name))
+
+    def _order(self, prefix: Prefix) -> int | None:
+        """Rows carry their place when a node after them goes by it; return the source's number among all."""
+        reads = self.graph.reads
+        ordered = any(node.bucketed and prefix.read in upstream(node) for node in self.nodes)
+        return reads.index(prefix.read) if ordered and prefix.read in reads else None
 
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
         source = Idle(source) if self.idle else source
-        extra = self.context.extra_us(prefix.late) if prefix.late else 0
-        native = program(prefix, self.graph.names, extra) if prefix.chain or prefix.partial else None
+        native = program(prefix, self.graph.names) if prefix.chain or prefix.partial else None
         output = native.output if native else schema
+        marks = self._marks(name)
         if carries:
-            output = Schema((*output.fields, Field(WATERMARK, "bigint")))
+            columns = (mark_column(number) for number in range(len(marks.all)))
+            output = Schema((*output.fields, *(Field(name, "bigint") for name in columns)))
+        order = self._order(prefix)
+        if order is not None:
+            output = Schema((*output.fields, Field(ORDER, "bigint")))
         scan = Scan(
             name=name,
             source=source,
@@ -244,16 +286,25 @@ class _Compiler:
             staging=self.checkpoint.staging(self.name),
             parallelism=self.settings.cores,
             on_error=getattr(source, "on_error", "reject"),
-            epoch_rows=self.settings.epoch_rows if name != CLOCK else None,
-            carries_watermark=carries,
+            limits=self.limits if name not in (CLOCK, WAKEUPS) else USUAL,
+            marks=marks,
+            late_mark=marks.all.index(self.context.mark(prefix.late)) if prefix.late else 0,
+            carries_marks=carries,
+            order=order,
             program=native,
             ticks=self.checkpoint.folder if prefix.times else None,
+            time_key=time_key(prefix.times) if prefix.times else None,
             closes=self.closes,
         )
         if by_connector(source, self.settings):
             return connector_frame(self.spark, scan)
         self.spark.dataSource.register(scan.data_source())
         return self.spark.readStream.format(scan.format).load()
+
+
+def resumes(nodes: Iterable[Node]) -> bool:
+    """Say whether state follows on state in buckets, behind which the watermark has to be declared anew."""
+    return any(one.bucketed for node in nodes if node.stateful for one in upstream(node) if one != node)
 
 
 def tagged(frames: list[DataFrame]) -> DataFrame:

@@ -1,7 +1,7 @@
 """Topics read by Spark's own Kafka connector instead of ours: the same rows, parsed by the same code.
 
 The connector plans and fetches; each task then does with its records what a scan of ours does: rows are parsed and
-counted, bad ones staged, the native prefix run. What only our planner could ship, the task finds itself: the watermark
+counted, bad ones staged, the native prefix run. What only our planner could ship, the task finds itself: the watermarks
 of the epoch before. Declared times come from the clock, as in pipelines without a native prefix.
 """
 
@@ -21,7 +21,7 @@ from penstock.errors import CheckpointMismatch
 from penstock.folders import Folder
 from penstock.settings import Settings
 from penstock.spark.jars import jars
-from penstock.spark.notes import newest_epoch, planned_epoch, watermark_us
+from penstock.spark.notes import newest_epoch, planned_epoch
 from penstock.spark.scan import Piece, Scan, ScanReader, current_epoch, current_partition
 
 RECORDS = ("offset", "value", "key", "partition", "timestamp", "headers")
@@ -34,7 +34,8 @@ def by_connector(source: Source, settings: Settings) -> bool:
 
 def connector_frame(spark: SparkSession, scan: Scan) -> DataFrame:
     """Return the rows of a topic that Spark's connector reads."""
-    limit = {} if scan.epoch_rows is None else {"maxOffsetsPerTrigger": str(scan.epoch_rows)}
+    most = scan.limits.epoch_rows
+    limit = {} if most is None else {"maxOffsetsPerTrigger": str(most)}
     frame = connector_records(spark, scan.source, **limit)
     records = frame.select(*(F.col(name) for name in RECORDS if name in frame.columns))
     return records.mapInArrow(_reader(replace(scan, source=_Fetched(scan.source))), scan.output.nullable().ddl)
@@ -81,7 +82,7 @@ class _Fetched(Source):
 
 def _reader(scan: Scan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        watermark = watermark_us(scan.planned, current_epoch() - 1)
-        yield from ScanReader(scan).read(Piece(records, current_partition(), watermark))
+        marks = scan.marks.before(current_epoch()) if scan.marks else ()
+        yield from ScanReader(scan).read(Piece(records, current_partition(), marks))
 
     return read

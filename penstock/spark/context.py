@@ -9,19 +9,22 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.contracts import ROW_KEY, ROW_REMOVED, Sink
+from penstock.folders import Folder
 from penstock.plan.graph import Graph, upstream
 from penstock.plan.lanes import Lanes
 from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime
+from penstock.plan.queries import parts_late, time_key, times_of
 from penstock.plan.stateful import Grouped
 from penstock.schema import quoted
-from penstock.spark.hidden import hidden
+from penstock.spark.hidden import EVENT_TIME, hidden
+from penstock.spark.marks import Mark, mark_column
 from penstock.spark.staging import Staging
 
 
 @dataclass
 class Context:
-    """One query in the making."""
+    """One query in the making; `nodes` are those that it computes."""
 
     spark: SparkSession
     graph: Graph
@@ -29,7 +32,12 @@ class Context:
     staging: Staging
     clock: DataFrame | None
     rejects: bool
+    mode: str = "append"
+    cores: int = 1
     streaming: bool = True
+    wakeups: DataFrame | None = None
+    moved_clock: Folder | None = None
+    nodes: tuple[Node, ...] = ()
     frames: dict[Node, DataFrame] = field(default_factory=dict)
     _times: Counter[Node] = field(default_factory=Counter)
 
@@ -46,17 +54,19 @@ class Context:
         """The node's name."""
         return self.graph.name(node)
 
-    def counted(self, frame: DataFrame, node: Node) -> DataFrame:
-        """Count the rows that leave a node; nothing is pushed past it, so it is a barrier too."""
+    def counted(self, frame: DataFrame, node: Node, *, rows: Column | None = None, output: str = "") -> DataFrame:
+        """Count the rows that leave a node, or one of its outputs; nothing is pushed past it: a barrier too."""
         if not self.streaming:
             return frame
         # Of a node that several branches compute, the first one's count is told; the others are barriers only.
         kind = f"again{self._times[node]}" if self.again(node) else "out"
-        return frame.observe(f"{kind}:{self.name(node)}", F.count(F.lit(1)).alias("rows"))
+        name = f"{kind}:{self.name(node)}" + (f":{output}" if output else "")
+        return frame.observe(name, F.count(F.lit(1) if rows is None else rows).alias("rows"), *_newest(node))
 
     def lateness_us(self, node: EventTime) -> int:
-        """The longest lateness that a window after this event time allows."""
-        windows = (n for n in self.graph.nodes if isinstance(n, Grouped) and node in upstream(n))
+        """The longest lateness that a window of this query after this event time allows."""
+        nodes = self.nodes or self.graph.nodes
+        windows = (n for n in nodes if isinstance(n, Grouped) and node in upstream(n))
         return max((window.lateness_us for window in windows), default=0)
 
     def extra_us(self, node: Node) -> int:
@@ -64,6 +74,27 @@ class Context:
         times = [n for n in upstream(node) if isinstance(n, EventTime)]
         longest = max((self.lateness_us(time) for time in times), default=0)
         return longest - (node.lateness_us if isinstance(node, Grouped) else 0)
+
+    def mark(self, node: Node) -> Mark:
+        """The watermark that a node goes by: the smallest of the event times that its rows came through."""
+        times = times_of(node)
+        allowed = min((self.lateness_us(time) for time in times), default=0)
+        return Mark(tuple(sorted({(time_key(time), time.max_delay_us) for time in times})), allowed)
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The marks of all nodes of the query that put late rows aside."""
+        return tuple(dict.fromkeys(self.mark(node) for node in self.nodes if parts_late(node)))
+
+    def mark_column(self, node: Node) -> str:
+        """The hidden column that carries the watermark of a node."""
+        return mark_column(self.marks.index(self.mark(node)))
+
+
+def _newest(node: Node) -> list[Column]:
+    """The newest time that enters an event time; declared times count too."""
+    newest = F.max(F.unix_micros(F.col(EVENT_TIME))).alias("newest")
+    return [newest] if isinstance(node, EventTime) else []
 
 
 def column(name: str) -> Column:

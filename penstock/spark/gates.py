@@ -12,10 +12,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from penstock.plan.joins import late_name
 from penstock.plan.node import Node
-from penstock.plan.stateful import Deduplicate, Grouped
+from penstock.plan.stateful import Grouped
 from penstock.spark.context import Context, row
-from penstock.spark.hidden import EVENT_TIME, WATERMARK
+from penstock.spark.hidden import EVENT_TIME
 from penstock.spark.scan import current_epoch, current_partition
 from penstock.spark.staging import rejected_rows
 from penstock.spark.udf import array_function
@@ -36,21 +37,21 @@ def reject_where(frame: DataFrame, bad: Column, reason: str, node: Node, context
     return _gate(frame, bad, node.inputs[0], put)
 
 
-def late_aside(frame: DataFrame, node: Node, context: Context) -> DataFrame:
-    """Put late rows aside, by the watermark that the scan ships with each row."""
-    if WATERMARK not in frame.columns or not context.streaming:
+def late_aside(frame: DataFrame, node: Node, context: Context, side: str = "late") -> DataFrame:
+    """Put late rows aside, by the watermark that the scan ships with each row; a join has two sides."""
+    if not context.streaming or side not in node.sides or context.mark_column(node) not in frame.columns:
         # Rows of an earlier window cannot be late for a later one; nor can the scan's, if it parted them.
         return frame
-    name, staging = context.name(node), context.staging
+    name, staging = late_name(context.name(node), side), context.staging
 
     def put(epoch: int, part: str, rows: pa.Table) -> None:
         staging.put_rows(epoch, "late", name, part, rows)
         staging.put_counts(epoch, f"gate={name}={part}", {name: {"late": rows.num_rows}})
 
-    late = _is_late(node, context.extra_us(node))
+    late = _is_late(node, F.col(context.mark_column(node)))
     if context.again(node):
         return frame.filter(~F.coalesce(late, F.lit(False)))
-    return _gate(frame, late, node.inputs[0], put)
+    return _gate(frame, late, node.inputs[node.sides.index(side)], put)
 
 
 def _gate(frame: DataFrame, out: Column, node: Node, put: Put) -> DataFrame:
@@ -69,12 +70,12 @@ def _gate(frame: DataFrame, out: Column, node: Node, put: Put) -> DataFrame:
     return frame.filter(keep(F.when(out, row(node))))
 
 
-def _is_late(node: Node, extra_us: int) -> Column:
-    watermark = F.col(WATERMARK) + F.lit(extra_us)
+def _is_late(node: Node, watermark: Column) -> Column:
+    # Spark's own watermark begins at 0, in 1970: what is before it would be dropped without a word.
+    watermark = F.greatest(watermark - F.lit(getattr(node, "lateness_us", 0)), F.lit(0))
     time = F.unix_micros(F.col(EVENT_TIME))
-    if isinstance(node, Deduplicate):
+    if not isinstance(node, Grouped):
         return time < watermark
-    assert isinstance(node, Grouped)
     assert node.window is not None
     return time < _late_before(node.window, watermark)
 

@@ -6,8 +6,9 @@ PREFIX = "__penstock_"
 EVENT_TIME = PREFIX + "time"
 WATERMARK = PREFIX + "watermark"
 TICK = PREFIX + "tick"
+ORDER = PREFIX + "order"
 
 
 def hidden(columns: list[str]) -> list[str]:
     """Return the columns among these that are Penstock's own."""
-    return [name for name in columns if name in (EVENT_TIME, WATERMARK, TICK)]
+    return [name for name in columns if name in (EVENT_TIME, TICK, ORDER) or name.startswith(WATERMARK)]

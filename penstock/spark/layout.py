@@ -20,8 +20,9 @@ from penstock.plan.graph import Graph, stateful_above
 from penstock.plan.node import Node
 from penstock.plan.nodes import Write
 from penstock.plan.pace import Pace
-from penstock.plan.partials import halves
-from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce
+from penstock.plan.partials import halves, held_columns
+from penstock.plan.process import KeyedProcess
+from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
 from penstock.settings import masked
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Operator:
     """A stateful operator: its node, and how state holds it.
 
     `merges` are the values of a group in their order, `finals` results over them; `folded` are accumulators of Python
-    with their types; `running` if a key has one accumulator for all time.
+    with their types; `running` if a key has one accumulator for all time; `attributes` are those of a process function;
+    `held` are the partial results of a window that buckets of keys hold.
     """
 
     node: str
@@ -47,6 +49,8 @@ class Operator:
     finals: list[list[str]] = field(default_factory=list)
     folded: list[list[str]] = field(default_factory=list)
     running: list[str] = field(default_factory=list)
+    attributes: list[str] | None = None
+    held: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -114,11 +118,17 @@ def sources_of(frame: DataFrame) -> list[str]:
 
 
 def _operator(node: Node, graph: Graph) -> Operator:
-    keys = list(node.keys) if isinstance(node, Grouped | Deduplicate) else []
+    keys = list(node.keys) if isinstance(node, Grouped | Deduplicate | KeyedProcess) else []
     about = (graph.name(node), node.kind, node.detail, keys)
+    if isinstance(node, KeyedProcess):
+        return Operator(*about, attributes=list(node.declared.states))
     if not isinstance(node, Grouped):
         return Operator(*about)
     window = str(node.window) if node.window else None
+    if node.bucketed:
+        return Operator(*about, window, held=held_columns(node))
+    if isinstance(node, Top):
+        return Operator(*about, window)
     if isinstance(node, Reduce):
         row = state_type(node.input.schema)
         return Operator(*about, window, folded=[["row", row]]) if window else Operator(*about, running=["row"])

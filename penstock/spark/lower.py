@@ -8,11 +8,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from penstock.errors import PipelineError
+from penstock.plan.graph import upstream
 from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, Rename, Select, Union, WithColumns
+from penstock.plan.queries import goes_by_time, time_key
 from penstock.spark.context import Context, column, keep_hidden
 from penstock.spark.gates import reject_where
-from penstock.spark.hidden import EVENT_TIME, TICK, WATERMARK
+from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
 
 
 @singledispatch
@@ -85,14 +87,21 @@ def watermarked(frame: DataFrame, node: EventTime, context: Context, *, ticks: b
     barrier that nothing is pushed past.
     """
     if ticks and context.clock is not None:
-        frame = frame.unionByName(_ticks(frame, context.clock))
-    delay = node.max_delay_us + context.lateness_us(node)
-    marked = frame.withWatermark(EVENT_TIME, f"{delay} microseconds")
+        mine = column("only").isNull() | (column("only") == F.lit(time_key(node)))
+        frame = frame.unionByName(_ticks(frame, context.clock.filter(mine)))
+    if not any(goes_by_time(one) and node in upstream(one) for one in context.nodes or context.graph.nodes):
+        # Nobody waits for this time here, so it must not hold up others.
+        return context.counted(frame, node).filter(~column(TICK)).drop(TICK)
+    # Spark counts in milliseconds; it must not be ahead of the marks that rows are late by.
+    delay_ms = -(-(node.max_delay_us + context.lateness_us(node)) // 1000)
+    marked = frame.withWatermark(EVENT_TIME, f"{delay_ms} milliseconds")
     return context.counted(marked, node).filter(~column(TICK)).drop(TICK)
 
 
 def _ticks(timed: DataFrame, clock: DataFrame) -> DataFrame:
-    special = {EVENT_TIME: column("at"), TICK: F.lit(True), WATERMARK: F.lit(0).cast("bigint")}
+    zero = F.lit(0).cast("bigint")
+    special = {EVENT_TIME: column("at"), TICK: F.lit(True), ORDER: zero}
+    special |= {name: zero for name in timed.columns if name.startswith(WATERMARK)}
     return clock.select(
         *(special.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name) for field in timed.schema.fields)
     )

@@ -6,12 +6,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.plan.partials import Halves, halves
-from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce
+from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
 from penstock.spark.context import Context, column
 from penstock.spark.gates import late_aside
 from penstock.spark.hidden import EVENT_TIME
 from penstock.spark.lower import lower
 from penstock.spark.python_state import aggregated, collected, finished, folded, reduced, running
+from penstock.spark.ranks import BEST, best_rows, ranked
+from penstock.spark.window_buckets import in_buckets
 from penstock.windows import Window
 
 _DELAY_KEY = "spark.watermarkDelayMs"
@@ -35,6 +37,8 @@ def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataF
 @lower.register
 def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame:
     frame = late_aside(frame, node, context)
+    if node.bucketed:
+        return in_buckets(frame, node, context)
     if node.window is None and node.python:
         return context.counted(running(frame, node, context), node)
     split = halves(node)
@@ -46,9 +50,21 @@ def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame
 @lower.register
 def _reduce(node: Reduce, context: Context, frame: DataFrame) -> DataFrame:
     frame = late_aside(frame, node, context)
+    if node.bucketed:
+        return in_buckets(frame, node, context)
     if node.window is None:
         return context.counted(running(frame, node, context), node)
     return _results(reduced(frame, node, _groups(node), context), node, context)
+
+
+@lower.register
+def _top(node: Top, context: Context, frame: DataFrame) -> DataFrame:
+    """Keep the best rows of a group in Spark's state; it drops the others before and after the shuffle."""
+    frame = late_aside(frame, node, context)
+    if node.bucketed:
+        return in_buckets(frame, node, context)
+    best = frame.groupBy(*_groups(node)).agg(F.expr(best_rows(node)).alias(BEST))
+    return _results(ranked(best, node), node, context)
 
 
 def _partials_of_rows(frame: DataFrame, node: Aggregate, split: Halves, context: Context) -> DataFrame:
@@ -73,8 +89,9 @@ def _groups(node: Grouped) -> list[Column]:
     keys = [column(name) for name in node.keys]
     if node.window is None:
         return keys
-    # Spark refuses a session window that has no key beside it.
-    alone = [F.lit(0).alias("__penstock_all")] if node.window.kind == "session" and not keys else []
+    # Spark refuses a session window that has no key beside it, and sees through a constant.
+    always = F.pmod(F.unix_micros(column(EVENT_TIME)), F.lit(1)).alias("__penstock_all")
+    alone = [always] if node.window.kind == "session" and not keys else []
     return [*keys, *alone, _window(node.window).alias("window")]
 
 
@@ -93,7 +110,7 @@ def _shaped(frame: DataFrame, node: Grouped) -> DataFrame:
     """Give results their window's bounds, and final ones their event time."""
     columns = {"window_start": F.col("window.start"), "window_end": F.col("window.end")}
     given = [columns[n].alias(n) if node.window and n in columns else column(n) for n in node.schema.names]
-    if node.window is not None and not node.updating:
+    if node.event_time:
         given.append(F.window_time("window").alias(EVENT_TIME))
     return frame.select(*given)
 

@@ -29,7 +29,7 @@ from penstock.spark.connector_scan import by_connector
 from penstock.spark.faults import translate
 from penstock.spark.history import Store
 from penstock.spark.layout import QueryLayout, query_layout, read_layout
-from penstock.spark.notes import TICKS
+from penstock.spark.notes import TICKS, own_offsets
 from penstock.spark.past import NEW_CHECKPOINT, REACHED, UNREAD, Begun, Past
 from penstock.spark.seed import Seed
 from penstock.spark.stores import store_settings
@@ -178,5 +178,5 @@ def _line(source: str, line: str, ticks: int, places: QueryLayout) -> str:
         return json.dumps({"0": ticks})
     if line == UNREAD:
         return line
-    own = {key: value for key, value in json.loads(line).items() if key != TICKS}
+    own = own_offsets(json.loads(line))
     return json.dumps(own if CLOCK in places.sources or not ticks else own | {TICKS: ticks})

@@ -9,6 +9,8 @@ from penstock.folders import Folder
 
 # In a scan's offset, how many declared times it has given.
 TICKS = "@ticks"
+# In a scan's offset, from where an epoch reads that drops rows, and how many it drops.
+FROM = "@from"
 REPLAY = "replay.json"
 
 
@@ -23,22 +25,32 @@ def last_offsets(folder: Folder) -> dict[str, Any]:
     return found
 
 
-def note_planned(folder: Folder, query: str, epoch: int, end: dict[str, Any]) -> None:
-    """Note up to where an epoch of a query reads a source."""
-    folder.write(f"planned-{query}.json", json.dumps([epoch, end]).encode(), sync=False)
+def own_offsets(offsets: dict[str, Any]) -> dict[str, Any]:
+    """Return a source's own offsets, without what the scan adds to them."""
+    return {key: value for key, value in offsets.items() if key not in (TICKS, FROM)}
 
 
-def reached_offsets(folder: Folder, query: str, epoch: int) -> dict[str, Any]:
-    """Return up to where a source was read by an epoch that is done, if that was noted."""
+def note_planned(folder: Folder, query: str, epoch: int, end: dict[str, Any], held: int | None = None) -> None:
+    """Note up to where an epoch of a query reads a source, and how many rows its limit holds back."""
+    folder.write(f"planned-{query}.json", json.dumps([epoch, end, held]).encode(), sync=False)
+
+
+def reached_offsets(folder: Folder, query: str, epoch: int) -> tuple[dict[str, Any], int | None]:
+    """Return up to where a source was read by an epoch that is done, if that was noted, and what was held back."""
     noted = folder.read(f"planned-{query}.json")
-    planned, end = json.loads(noted) if noted else (epoch, {})
-    return {key: value for key, value in end.items() if key != TICKS} if planned <= epoch else {}
+    planned, end, *held = json.loads(noted) if noted else (epoch, {})
+    return (own_offsets(end), held[0] if held else None) if planned <= epoch else ({}, None)
+
+
+def pace_note(query: str) -> str:
+    """Return the name of the note by which the driver tells the planner of a source how its epochs go."""
+    return f"pace-{query}.json"
 
 
 def noted_end(folder: Folder, query: str, epoch: int) -> dict[str, Any] | None:
     """Return up to where an epoch reads a source, if it was the last that was planned for it."""
     noted = folder.read(f"planned-{query}.json")
-    planned, end = json.loads(noted) if noted else (None, None)
+    planned, end, *_ = json.loads(noted) if noted else (None, None)
     return end if planned == epoch else None
 
 

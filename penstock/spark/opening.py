@@ -8,6 +8,7 @@ from typing import Literal
 from penstock.errors import CheckpointMismatch
 from penstock.folders import Folder, folder
 from penstock.plan.graph import Graph
+from penstock.plan.joins import JoinTable
 from penstock.plan.pace import Pace, in_spark_alone
 from penstock.settings import Settings
 from penstock.spark.checkpoint import Checkpoint, data_folder
@@ -22,6 +23,7 @@ _PACES = {"epochs": 'pace="throughput" or "fast"', "connected": 'pace="fast"', "
 def check_connectors(name: str, graph: Graph, settings: Settings) -> None:
     """Tell sources and sinks where they are, and raise if one cannot be reached."""
     sources = [read.source for read in graph.reads]
+    sources += [node.table for node in graph.nodes if isinstance(node, JoinTable)]
     sinks = [write.sink for write in graph.writes]
     for connector in [*sources, *sinks, *([graph.rejected_to] if graph.rejected_to else [])]:
         connector.under(settings.files)

@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 from penstock.aggregates import struct_type
 from penstock.errors import FunctionFailed
 from penstock.functions import row_class
-from penstock.plan.nodes import FlatMap, Map, MapBatches, PythonNode
+from penstock.plan.node import Node
+from penstock.plan.nodes import FlatMap, Map, MapBatches, PythonNode, named_outputs
 from penstock.schema import Schema, arrow_type
 from penstock.spark.context import Context, keep_hidden, row
 from penstock.spark.lower import lower
@@ -32,7 +33,7 @@ OUT = "__penstock_out"
 
 @lower.register
 def _map(node: Map, context: Context, frame: DataFrame) -> DataFrame:
-    stage = _stage(node, context)
+    stage = stage_of(node, context)
     returned = struct_type(node.schema)
     made = _called(frame, node, stage.rows_udf(returned, one=True), returned)
     return made.select(f"{OUT}.*", *keep_hidden(frame))
@@ -40,28 +41,36 @@ def _map(node: Map, context: Context, frame: DataFrame) -> DataFrame:
 
 @lower.register
 def _flat_map(node: FlatMap, context: Context, frame: DataFrame) -> DataFrame:
-    stage = _stage(node, context)
+    stage = stage_of(node, context)
     returned = f"array<{struct_type(flat_schema(node))}>"
     made = _called(frame, node, stage.rows_udf(returned, one=False), returned)
-    return context.counted(made.select(F.explode(OUT).alias(OUT), *keep_hidden(made)), node)
+    return counted_outputs(made.select(F.explode(OUT).alias(OUT), *keep_hidden(made)), node, context)
 
 
 @lower.register
 def _map_batches(node: MapBatches, context: Context, frame: DataFrame) -> DataFrame:
-    stage = _stage(node, context)
+    stage = stage_of(node, context)
     rows = frame.select(*(F.col(f"`{name}`") for name in node.input.schema.names))
     return context.counted(rows.mapInArrow(stage.batches, node.schema.nullable().ddl), node)
 
 
-def flat_schema(node: FlatMap) -> Schema:
-    """One column per output of a flat_map: which of them is set says where a row goes."""
+def flat_schema(node: Node) -> Schema:
+    """One column per output of a node: which of them is set says where a row goes."""
     outputs = {"main": struct_type(node.schema)}
-    outputs |= {f"side_{name}": struct_type(schema) for name, schema in node.outputs}
+    outputs |= {f"side_{name}": struct_type(schema) for name, schema in named_outputs(node)}
     return Schema(outputs)
 
 
+def counted_outputs(frame: DataFrame, node: Node, context: Context) -> DataFrame:
+    """Count the rows of each output."""
+    frame = context.counted(frame, node, rows=F.col(f"{OUT}.main"))
+    for name, _ in named_outputs(node):
+        frame = context.counted(frame, node, rows=F.col(f"{OUT}.`side_{name}`"), output=name)
+    return frame
+
+
 def flat_output(frame: DataFrame, output: str) -> DataFrame:
-    """Return the rows of one output of a flat_map."""
+    """Return the rows of one output of a node that has several."""
     chosen = f"{OUT}.`{output}`"
     return frame.filter(F.col(chosen).isNotNull()).select(f"{chosen}.*", *keep_hidden(frame))
 
@@ -100,8 +109,8 @@ class Stage:
             with self._helper() as extra:
                 for batch in rows:
                     made = [make(given, extra, refused) for given in batch.to_pylist()]
-                    yield self._typed(made, kind)
-            self._put(refused)
+                    yield self.typed(made, kind)
+            self.put(refused)
 
         # Not deterministic for Spark: it must neither be called twice nor moved.
         return array_function(call, returned).asNondeterministic()
@@ -121,30 +130,33 @@ class Stage:
 
     def _one(self, given: dict[str, Any], extra: tuple[Any, ...], refused: list[Any]) -> Any:
         try:
-            return _as_dict(self.fn(self._given(given), *extra), self.output)
+            return as_dict(self.fn(self.given(given), *extra), self.output)
         except Exception as error:
-            return self._refuse(error, given, refused)
+            return self.refuse(error, given, refused)
 
     def _many(self, given: dict[str, Any], extra: tuple[Any, ...], refused: list[Any]) -> Any:
         try:
-            return [self._emitted(one) for one in self.fn(self._given(given), *extra) or ()]
+            return [self._emitted(one) for one in self.fn(self.given(given), *extra) or ()]
         except Exception as error:
-            return self._refuse(error, given, refused)
+            return self.refuse(error, given, refused)
 
     def _emitted(self, emit: Any) -> dict[str, Any]:
         if isinstance(emit, tuple) and len(emit) == 2 and emit[0] in self.sides:
-            return {f"side_{emit[0]}": _as_dict(emit[1], None)}
-        return {"main": _as_dict(emit, self.output)}
+            return {f"side_{emit[0]}": as_dict(emit[1], None)}
+        return {"main": as_dict(emit, self.output)}
 
-    def _given(self, row: dict[str, Any]) -> Any:
+    def given(self, row: dict[str, Any]) -> Any:
+        """Return a row as the function takes it."""
         return row if self.takes is None else self.takes(**row)
 
-    def _refuse(self, error: Exception, given: dict[str, Any], refused: list[Any]) -> None:
+    def refuse(self, error: Exception, given: dict[str, Any], refused: list[Any]) -> None:
+        """Put a row among the refused, or stop the job."""
         if not self.rejects:
             raise self._failed(error, given) from error
         refused.append((f"{type(error).__name__}: {error}", given))
 
-    def _typed(self, made: list[Any], kind: pa.DataType) -> pa.Array:
+    def typed(self, made: list[Any], kind: pa.DataType) -> pa.Array:
+        """Return what the function made as Arrow; what does not fit its schema stops the job."""
         try:
             return pa.array(made, kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -159,7 +171,8 @@ class Stage:
         self.staging.put_error(current_epoch(), failed)
         return failed
 
-    def _put(self, refused: list[tuple[str, dict[str, Any]]]) -> None:
+    def put(self, refused: list[tuple[str, dict[str, Any]]]) -> None:
+        """Leave the refused rows of this task, and their number."""
         if refused:
             epoch, part = current_epoch(), str(current_partition())
             table = rejected_rows(self.node, epoch, refused)
@@ -181,7 +194,8 @@ class Stage:
                 close()
 
 
-def _stage(node: PythonNode, context: Context) -> Stage:
+def stage_of(node: PythonNode, context: Context) -> Stage:
+    """Return what a worker needs to call a node's function."""
     rejects = context.rejects if node.on_error is None else node.on_error == "reject"
     return Stage(
         node=context.name(node),
@@ -196,7 +210,8 @@ def _stage(node: PythonNode, context: Context) -> Stage:
     )
 
 
-def _as_dict(made: Any, schema: Schema | None) -> dict[str, Any]:
+def as_dict(made: Any, schema: Schema | None) -> dict[str, Any]:
+    """Return a row that a function made; raises if it is none, or has a column too many."""
     if dataclasses.is_dataclass(made) and not isinstance(made, type):
         return dataclasses.asdict(made)
     if not isinstance(made, dict):

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from penstock.aggregates import Aggregator, state_type, struct_type
 from penstock.errors import FunctionFailed
 from penstock.native.folds import called
+from penstock.plan.distinct import without_distinct
 from penstock.plan.stateful import Aggregate, Grouped, Reduce
 from penstock.schema import arrow_type
 from penstock.spark.context import Context, column, row
@@ -120,7 +121,7 @@ def aggregated(frame: DataFrame, node: Aggregate, groups: list[Column], context:
     """Aggregate by SQL and by Python side by side."""
     frame = folded(frame, node, context, PREFIX.__add__)
     results = [
-        F.expr(what).alias(name) if isinstance(what, str) else collected(PREFIX + name, name)
+        F.expr(without_distinct(what)).alias(name) if isinstance(what, str) else collected(PREFIX + name, name)
         for name, what in node.aggregates
     ]
     return finished(frame.groupBy(*groups).agg(*results), node, context)
@@ -133,6 +134,18 @@ def folded(frame: DataFrame, node: Aggregate, context: Context, called: Callable
         inputs = F.struct(*(F.expr(sql).alias(f"v{i}") for i, sql in enumerate(aggregator.inputs)))
         frame = frame.withColumn(called(name), fold.partial_udf()(inputs, _group_text(node), _at()))
     return frame
+
+
+def row_partial(aggregator: Aggregator, node: Grouped, context: Context, at: Column) -> Column:
+    """Return the accumulator of a single row, and its place among the others."""
+    alone = F.lit(None).cast("string")
+    made: Column = _fold(aggregator, node, context).partial_udf()(_inputs(node, aggregator), alone, at)
+    return made
+
+
+def finished_row(frame: DataFrame, node: Reduce, context: Context) -> DataFrame:
+    """Merge the rows that were collected to one."""
+    return frame.withColumn(OUT, _fold(Reducer(node), node, context).finish_udf()(column(OUT)))
 
 
 def collected(partials: str, result: str) -> Column:

@@ -6,29 +6,34 @@ A record holds the totals up to its epoch; a replayed epoch adds to the record b
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from penstock.folders import Folder
-from penstock.report import Counts, Report
+from penstock.report import Counts, Report, Watermark
 from penstock.settings import RETENTION
 
 
 @dataclass
 class Totals:
-    """Sums over all epochs so far."""
+    """Sums over all epochs so far, and the newest time that entered each event time."""
 
     epochs: int = 0
     rows: dict[str, int] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
 
-    def plus(self, rows: dict[str, int], counts: dict[str, dict[str, int]]) -> Totals:
-        """Return the totals with one epoch more."""
+    def plus(
+        self, rows: dict[str, int], counts: dict[str, dict[str, int]], newest: Mapping[str, int] | None = None
+    ) -> Totals:
+        """Return the totals with one epoch more; `newest` are the newest times that came in it, in microseconds."""
+        seen = newest or {}
         return Totals(
             self.epochs + 1,
             _sum(self.rows, rows),
             {n: _sum(self.counts.get(n, {}), counts.get(n, {})) for n in {**self.counts, **counts}},
+            self.newest | {key: max(at, self.newest.get(key, at)) for key, at in seen.items()},
         )
 
 
@@ -65,9 +70,22 @@ class Records:
         return Totals(**json.loads(found)) if found else Totals()
 
 
-def reported(newest: Iterable[Totals], *, watermark: datetime | None, ended: bool = False) -> Report:
+def totals_before(folder: Folder, epoch: int) -> Totals:
+    """Return the totals before an epoch: most often the last that were written."""
+    found = folder.read(f"{epoch - 1}.json")
+    return Totals(**json.loads(found)) if found else Records(folder).before(epoch)
+
+
+def reported(
+    newest: Iterable[Totals],
+    *,
+    watermark: datetime | None = None,
+    watermarks: tuple[Watermark, ...] = (),
+    ended: bool = False,
+) -> Report:
     """Put the totals of a run's queries together."""
-    report = Report(watermark=watermark, ended=ended)
+    first = watermarks[0].at if watermarks else watermark
+    report = Report(watermark=first, watermarks=watermarks, ended=ended)
     for totals in newest:
         report.epochs = max(report.epochs, totals.epochs)
         report.rows = _sum(report.rows, totals.rows)

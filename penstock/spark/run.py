@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.contracts import REJECTED, Offsets
@@ -21,30 +18,36 @@ from penstock.errors import PenstockError, SparkFailed
 from penstock.folders import Folder
 from penstock.plan.graph import Graph
 from penstock.plan.nodes import EventTime, Read
+from penstock.plan.overload import Overload
 from penstock.plan.pace import Pace
+from penstock.plan.stateful import Grouped
 from penstock.report import Progress, Report
 from penstock.settings import Settings
 from penstock.spark.changing import note_parted
 from penstock.spark.checkpoint import Checkpoint, data_folder
-from penstock.spark.clock import END_OF_TIME, is_over, read_ticks
-from penstock.spark.compile import Query, compile_pipeline
+from penstock.spark.clock import BEGIN_OF_TIME, END_OF_TIME, is_over, read_ticks
+from penstock.spark.compile import Query, compile_pipeline, resumes
 from penstock.spark.connector_scan import by_connector, connector_offsets, keep_reader
 from penstock.spark.damage import mend, suspect
 from penstock.spark.faults import lost_jvm, translate
+from penstock.spark.figures import Figures
+from penstock.spark.idle import IdleSources
 from penstock.spark.layout import keep_layout, layout, query_layout
 from penstock.spark.migrate import migrate
-from penstock.spark.notes import last_offsets, reached_offsets, watermark_us
+from penstock.spark.notes import last_offsets, reached_offsets
 from penstock.spark.opening import FAST_ROWS, check_connectors, keep_pace
+from penstock.spark.pressure import Pressure, limits_of
 from penstock.spark.records import reported
 from penstock.spark.session import query_settings, session
 from penstock.spark.ship import ship_archive, ship_code
 from penstock.spark.stores import connect, store_settings, with_store
 from penstock.spark.types import schema_of
+from penstock.spark.wakeups import Alarm
+from penstock.spark.watermarks import read_metrics
 from penstock.spark.writer import EpochWriter, StopRequested
 
 Until = Literal["stopped", "drained", "ended"]
 POLL_SECONDS = 0.05
-_METRIC = re.compile(r"([\w:.-]+) -> \[(\d+)\]")
 
 
 class Run:
@@ -62,16 +65,21 @@ class Run:
         until: Until,
         pace: Pace = "throughput",
         allow_drop: Sequence[str] = (),
+        overload: Overload = "block",
     ) -> None:
         self.name, self.graph, self.settings, self.until, self.pace = name, graph, settings, until, pace
         if pace == "fast" and settings.epoch_rows is None:
             self.settings = replace(settings, epoch_rows=FAST_ROWS)
+        self.limits = limits_of(graph, self.settings, overload)
         check_connectors(name, graph, settings)
         self.checkpoint = Checkpoint(checkpoint, name, graph, settings, allow_drop=allow_drop)
         self.notice: str | None = None
         self.ended = self._closed = False
         self.error: PenstockError | None = None
-        self._figures: tuple[int, int, int | None] = (-2, 0, None)
+        self._idle = IdleSources(self.checkpoint, self._offsets)
+        self._figures = Figures(graph, self._idle, self._offsets)
+        self._alarm = Alarm(self.checkpoint.folder)
+        self._pressure = Pressure(graph, self.checkpoint)
         self._reached: dict[Read, Offsets] = {}
         self._stopping = threading.Event()
         self._done = threading.Event()
@@ -122,23 +130,22 @@ class Run:
 
     def progress(self) -> Progress:
         """Return the newest epoch and the totals so far."""
-        newest = [writer.progress for writer in self.writers]
-        whole = Progress(**newest[0].__dict__)
-        for other in newest[1:]:
-            whole.rows_out += other.rows_out
-            whole.rows_out_per_s += other.rows_out_per_s
-        whole.watermark = self._watermark()
-        if whole.epoch != self._figures[0]:
-            # Without its JVM a run ends, and `wait` says so.
-            with contextlib.suppress(Py4JError, ConnectionError):
-                self._figures = (whole.epoch, self._state_rows(), self._lag())
-        _, whole.state_rows, whole.lag_rows = self._figures
-        return whole
+        return self._figures.progress()
 
     def report(self) -> Report:
         """Return what was done over all epochs of the checkpoint."""
         newest = [writer.records.newest() for writer in self.writers]
-        return reported(newest, watermark=self._watermark(), ended=self.ended)
+        report = reported(newest, watermarks=self._figures.watermarks(), ended=self.ended)
+        report.backpressure_ratio = self._pressure.mean
+        return report
+
+    def wake(self) -> None:
+        """Let state that waits for a processing time have its turn, if that has come."""
+        self._alarm.watch([writer.rings for writer in self.writers])
+
+    def look_for_idle(self) -> None:
+        """Look for sources that give nothing, at a moment when all that is there was read."""
+        self._idle.watch(settled=True)
 
     def process_available(self) -> None:
         """Wait until everything that is there has been through every sink."""
@@ -164,8 +171,12 @@ class Run:
             self.notice = migrate(self.checkpoint, spark, self.graph, self.settings)
         # Of several sources one may lag behind the other's end, so that the driver has to say when all have ended.
         closes = self.until == "ended" and len(self.graph.reads) == 1
-        self._compiled = compile_pipeline(spark, self.graph, self.checkpoint, self.settings, closes=closes)
+        self._compiled = compile_pipeline(
+            spark, self.graph, self.checkpoint, self.settings, closes=closes, limits=self.limits
+        )
         self._keep_layout()
+        if resumes(self.graph.nodes) and not is_over(read_ticks(self.checkpoint.folder)):
+            self.checkpoint.tick(BEGIN_OF_TIME)
         for query in self._compiled:
             self._open_sinks(query)
         if self.graph.rejected_to is not None:
@@ -192,7 +203,7 @@ class Run:
             ready.wait()
             # As text: every step into the map would be a call to the JVM, in every epoch.
             text = started[0]._jsq.streamingQuery().lastExecution().observedMetrics().toString()
-            return {name: int(rows) for name, rows in _METRIC.findall(text)}
+            return read_metrics(text)
 
         writer = EpochWriter(query, self.checkpoint, observed)
         writer.on_done = partial(self._note_progress, query, writer)
@@ -210,6 +221,8 @@ class Run:
             stream = stream.trigger(processingTime=f"{micros(self.settings.checkpoint_interval)} microseconds")
         started.append(stream.queryName(f"{self.name}/{query.name}").start())
         self.queries.append(started[0])
+        self._figures.add(writer, started[0])
+        self._idle.add(writer, started[0])
         ready.set()
 
     # --- running --------------------------------------------------------------------------------
@@ -218,7 +231,9 @@ class Run:
         """Watch the queries until there is a reason to stop them."""
         try:
             while not self._stopping.is_set() and all(query.isActive for query in self.queries):
+                self.wake()
                 if self.until == "stopped":
+                    self._idle.watch()
                     self._stopping.wait(POLL_SECONDS)
                 elif self._drained():
                     break
@@ -256,29 +271,43 @@ class Run:
             return False
         self._close_windows()
         self.process_available()
+        while not self._stopping.is_set() and self._alarm.close([one.rings for one in self.writers], self._unclosed):
+            self.process_available()
         self.ended = not self._stopping.is_set()
         return True
 
     def _close_windows(self) -> None:
+        self._idle.close()
         timed = any(isinstance(node, EventTime) for node in self.graph.nodes)
         if not self._closed and timed and not is_over(read_ticks(self.checkpoint.folder)):
             self.checkpoint.tick(END_OF_TIME)
         self._closed = True
 
+    @property
+    def _unclosed(self) -> list[str]:
+        """The windows that no event time ends."""
+        return [self.graph.name(node) for node in self.graph.nodes if isinstance(node, Grouped) and node.bucketed]
+
     def _offsets(self, read: Any) -> Offsets:
         if by_connector(read.source, self.settings):
-            return connector_offsets(self.checkpoint.query(self._compiled[0].name), read.source.name)
+            reading = next(query for query in self._compiled if read in query.context.nodes)
+            return connector_offsets(self.checkpoint.query(reading.name), read.source.name)
         return last_offsets(self.checkpoint.messages(self.graph.name(read)))
 
     def _note_progress(self, query: Query, writer: EpochWriter) -> None:
+        held: dict[Read, Any] = {}
         for read in self.graph.reads:
             folder = self.checkpoint.messages(self.graph.name(read))
             connected = by_connector(read.source, self.settings)
-            reached = self._offsets(read) if connected else reached_offsets(folder, query.name, writer.number)
+            if connected:
+                reached, held[read] = self._offsets(read), None
+            else:
+                reached, held[read] = reached_offsets(folder, query.name, writer.number)
             if reached:
                 self._reached[read] = reached
             if connected and reached:
                 read.source.commit(reached)
+        self._pressure.note(writer, held)
 
     def _commit_progress(self) -> None:
         """Tell sources how far the last epoch came: Spark tells them only when it plans the next one."""
@@ -323,29 +352,3 @@ class Run:
             with contextlib.suppress(Exception):
                 read.source.finish()
         self.checkpoint.close()
-
-    # --- figures --------------------------------------------------------------------------------
-
-    def _watermark(self) -> datetime | None:
-        times = [node for node in self.graph.nodes if isinstance(node, EventTime)]
-        if not times or not self.writers:
-            return None
-        context = self.writers[0].query.context
-        found = watermark_us(self.checkpoint.query(self.writers[0].query.name))
-        if not found:
-            return None
-        allowed = max(context.lateness_us(time) for time in times)
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found + allowed)
-
-    def _state_rows(self) -> int:
-        last = [query.lastProgress for query in self.queries]
-        return sum(operator["numRowsTotal"] for one in last if one for operator in one["stateOperators"])
-
-    def _lag(self) -> int | None:
-        try:
-            behind = [read.source.behind(self._offsets(read)) for read in self.graph.reads]
-        except PenstockError:
-            # A source that does not answer is the query's to wait for or to fail at; a figure ends no job.
-            return None
-        known = [rows for rows in behind if rows is not None]
-        return sum(known) if len(known) == len(behind) else None

@@ -8,11 +8,11 @@ it can ship the watermark by which this epoch's rows are late: that of the epoch
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -23,17 +23,27 @@ from penstock.contracts import Offsets, OnError, Rejected, Source
 from penstock.errors import PenstockError, RowRejected, SourceFailed
 from penstock.folders import Folder
 from penstock.native.program import Program
+from penstock.rejected.rows import row_json
 from penstock.schema import Schema
-from penstock.spark.clock import END_OF_TIME, declare, is_over, read_ticks
-from penstock.spark.hidden import EVENT_TIME, TICK, WATERMARK
-from penstock.spark.notes import TICKS, newest_epoch, note_offsets, note_planned, replayed_ends, watermark_us
-from penstock.spark.pacer import Pacer
+from penstock.spark.admission import Admission, dropped
+from penstock.spark.clock import END_OF_TIME, Ticks, declare, is_over
+from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
+from penstock.spark.marks import Marks, mark_column
+from penstock.spark.notes import TICKS, newest_epoch, note_offsets, note_planned, own_offsets, replayed_ends
+from penstock.spark.pacer import USUAL, Limits
 from penstock.spark.staging import PLANNING, Staging, rejected_table
+
+# The numbers of pieces without rows of a source.
+TIMES, DROPPED = -1, -2
 
 
 @dataclass(frozen=True)
 class Scan:
-    """All that a task needs to read one source; `closes` if its end is the end of time."""
+    """All that a task needs to read one source; `closes` if its end is the end of time.
+
+    `late_mark` is the number of the mark by which the native program parts late rows; with `carries_marks` each row
+    carries all marks, for Spark to part them.
+    """
 
     name: str
     source: Source
@@ -44,10 +54,14 @@ class Scan:
     staging: Staging
     parallelism: int
     on_error: OnError = "reject"
-    epoch_rows: int | None = None
-    carries_watermark: bool = False
+    limits: Limits = USUAL
+    marks: Marks | None = None
+    late_mark: int = 0
+    carries_marks: bool = False
+    order: int | None = None
     program: Program | None = None
     ticks: Folder | None = None
+    time_key: str | None = None
     closes: bool = False
 
     @property
@@ -75,12 +89,13 @@ class Scan:
 
 @dataclass(frozen=True)
 class Piece(InputPartition):
-    """What one task reads, and the watermark by which its rows are late; or times that the driver declared."""
+    """What one task reads, and the watermarks by which its rows are late; or times that the driver declared."""
 
     split: Any
     number: int
-    watermark_us: int
+    marks: tuple[int, ...]
     ticks: tuple[int, ...] = ()
+    dropped: int = 0
 
 
 class ScanReader(DataSourceStreamReader):
@@ -88,9 +103,10 @@ class ScanReader(DataSourceStreamReader):
 
     def __init__(self, scan: Scan) -> None:
         self.scan = scan
-        self.pacer = Pacer(fixed=scan.epoch_rows)
+        self.admission = Admission(scan.source, scan.limits, scan.notes, scan.query)
         self.noted: dict[str, Any] | None = None
         self.replayed: dict[int, Any] | None = None
+        self.ticks = Ticks(scan.ticks) if scan.ticks else None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new checkpoint begins."""
@@ -104,16 +120,13 @@ class ScanReader(DataSourceStreamReader):
     def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
         if (before := self._replayed_end(start)) is not None:
             return before
-        begin, _ = _parted(start)
-        source = self.scan.source
-        end = dict(source.latest(begin, self.pacer.rows()))
-        if end != begin:
-            self.pacer.offered(full=dict(source.latest(end, 1)) != end)
-        ticks = {TICKS: self._ticks(end, self.scan.ticks)} if self.scan.ticks else {}
+        admitted = self.admission.end(start)
+        end = own_offsets(admitted)
+        ticks = {TICKS: self._offered(end, self.ticks)} if self.ticks else {}
         if end != self.noted:
             note_offsets(self.scan.notes, end)
             self.noted = end
-        return end | ticks
+        return admitted | ticks
 
     def _replayed_end(self, start: dict[str, Any]) -> dict[str, Any] | None:
         """Return how far the next epoch reads if it ran before, and damage made it run again."""
@@ -128,19 +141,19 @@ class ScanReader(DataSourceStreamReader):
             del self.replayed[epoch]
         return end
 
-    def _ticks(self, end: dict[str, Any], folder: Folder) -> int:
+    def _offered(self, end: dict[str, Any], declared: Ticks) -> int:
         """Return how many declared times to offer; the end of time only with or after the last rows.
 
         It comes in the same epoch as these, for lateness goes by the epoch before; an epoch of its own would be slower.
         """
-        ticks = read_ticks(folder)
+        ticks = declared.all()
         if not is_over(ticks) and not self.scan.closes:
             return len(ticks)
         if not self.scan.source.ended(end):
             return len(ticks) - is_over(ticks)
-        if not is_over(ticks):
-            declare(folder, END_OF_TIME)
-        return len(read_ticks(folder))
+        if not is_over(ticks) and self.scan.ticks:
+            declare(self.scan.ticks, END_OF_TIME)
+        return len(declared.all())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         """Cut the epoch into tasks."""
@@ -149,18 +162,25 @@ class ScanReader(DataSourceStreamReader):
 
     def _pieces(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         (begin, first), (upto, last) = _parted(start), _parted(end)
-        splits = self.scan.source.splits(begin, upto, self.scan.parallelism)
+        left_out = dropped(begin, upto, end)
+        splits = self.scan.source.splits(left_out.upto if left_out else begin, upto, self.scan.parallelism)
         epoch = newest_epoch(self.scan.planned)
-        watermark = watermark_us(self.scan.planned, epoch - 1)
-        note_planned(self.scan.notes, self.scan.query, epoch, end)
-        pieces = [Piece(split, number, watermark) for number, split in enumerate(splits)]
-        if last > first and self.scan.ticks:
-            pieces.append(Piece(None, -1, watermark, tuple(read_ticks(self.scan.ticks)[first:last])))
-        return pieces
+        marks = self.scan.marks.before(epoch) if self.scan.marks else ()
+        note_planned(self.scan.notes, self.scan.query, epoch, end, self.admission.held)
+        pieces = [Piece(split, number, marks) for number, split in enumerate(splits)]
+        if left_out:
+            pieces.append(Piece(None, DROPPED, marks, dropped=left_out.rows))
+        mine = self.ticks.all()[first:last] if self.ticks else []
+        times = tuple(tick.at for tick in mine if tick.only in (None, self.scan.time_key))
+        return [*pieces, Piece(None, TIMES, marks, times)] if times else pieces
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one piece."""
         assert isinstance(partition, Piece)
+        if partition.dropped:
+            gone = {"rows_in": partition.dropped, "dropped": partition.dropped}
+            self.scan.staging.put_counts(current_epoch(), f"{self.scan.name}={DROPPED}", {self.scan.name: gone})
+            return
         if partition.ticks:
             yield _tick_rows(partition.ticks, self.scan.output)
             return
@@ -200,17 +220,17 @@ class _Task:
         self.piece = piece
         self.epoch = current_epoch()
         self.rejected: list[Rejected] = []
-        self.rows = 0
+        self.rows = self.given = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         scan, piece = self.scan, self.piece
         part = f"{scan.name}={piece.number}"
         counts: dict[str, dict[str, int]] = {}
         if scan.program is None:
-            yield from map(self._with_watermark, self._good())
+            yield from map(self._with_hidden, self._good())
         else:
-            run = scan.program.start(piece.watermark_us)
-            yield from map(self._with_watermark, run.batches(self._good()))
+            run = scan.program.start(piece.marks[scan.late_mark] if piece.marks else 0)
+            yield from map(self._with_hidden, run.batches(self._good()))
             counts = run.counts
             for kind, node, rows in run.aside(self.epoch):
                 scan.staging.put_rows(self.epoch, kind, node, part, rows)
@@ -239,22 +259,34 @@ class _Task:
         for name in required:
             missing = pc.is_null(batch.column(name))
             for row in batch.filter(missing).to_pylist():
-                raw = json.dumps(row, default=str).encode()
-                self._reject(Rejected(f"column '{name}' is null, and it is declared not null", raw, ""))
+                reason = f"column '{name}' is null, and it is declared not null"
+                self._reject(Rejected(reason, b"", "", row_json(row)))
             batch = batch.filter(pc.invert(missing))
         return batch
 
     def _reject(self, row: Rejected) -> None:
         if self.scan.on_error == "fail":
-            message = f"a row cannot be read: {row.reason} at {row.position}: {row.raw[:200]!r}"
+            what = repr(row.raw[:200]) if row.row is None else row.row[:200]
+            message = f"a row cannot be read: {row.reason} at {row.position or 'an unknown place'}: {what}"
             raise RowRejected(message, hint='mend the input, or read with on_error="reject"')
         self.rejected.append(row)
 
-    def _with_watermark(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self.scan.carries_watermark:
+    def _with_hidden(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return self._with_order(self._with_marks(batch))
+
+    def _with_marks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for number, mark in enumerate(self.piece.marks if self.scan.carries_marks else ()):
+            column = pa.repeat(pa.scalar(mark, pa.int64()), batch.num_rows)
+            batch = batch.append_column(mark_column(number), column)
+        return batch
+
+    def _with_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Number the rows: by source, by piece (pieces follow partitions and offsets), by row."""
+        if self.scan.order is None:
             return batch
-        column = pa.repeat(pa.scalar(self.piece.watermark_us, pa.int64()), batch.num_rows)
-        return batch.append_column(WATERMARK, column)
+        first = (self.scan.order << 56) + (self.piece.number << 40) + self.given
+        self.given += batch.num_rows
+        return batch.append_column(ORDER, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
 
 
 class Idle(Source):
@@ -274,8 +306,7 @@ class Idle(Source):
 
 def _parted(offsets: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Part the source's own offsets from the number of declared times."""
-    own = {key: value for key, value in offsets.items() if key != TICKS}
-    return own, int(offsets.get(TICKS, 0))
+    return own_offsets(offsets), int(offsets.get(TICKS, 0))
 
 
 def _tick_rows(times: tuple[int, ...], output: Schema) -> pa.RecordBatch:
@@ -283,9 +314,10 @@ def _tick_rows(times: tuple[int, ...], output: Schema) -> pa.RecordBatch:
     special = {
         EVENT_TIME: pa.array(times, pa.timestamp("us", "UTC")),
         TICK: pa.array([True] * len(times)),
-        WATERMARK: pa.array([0] * len(times), pa.int64()),
+        ORDER: pa.array([0] * len(times), pa.int64()),
     }
     wanted = output.nullable().arrow
+    special |= {name: pa.array([0] * len(times), pa.int64()) for name in wanted.names if name.startswith(WATERMARK)}
     columns = [special.get(field.name, pa.nulls(len(times), field.type)) for field in wanted]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 

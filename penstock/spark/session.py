@@ -113,6 +113,8 @@ def query_settings(settings: Settings, *, branches: bool, fast: bool = False) ->
         "spark.sql.streaming.minBatchesToRetain": str(settings.checkpoint_retention),
         # Adaptive execution would run stages before the epoch writer is called, and change partitions on a replay.
         "spark.sql.adaptive.enabled": "false",
+        # The plan decides what may follow what; Spark refuses several Python states, which are right in append mode.
+        "spark.sql.streaming.unsupportedOperationCheck": "false",
         # Branches share one exchange, and so one scan, only while each reads the same columns of it.
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.ColumnPruning" if branches else ""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.contracts import REJECTED, Rejected
 from penstock.errors import PenstockError
 from penstock.folders import Folder
+from penstock.rejected.rows import row_json
 
 Kind = Literal["late", "rejected"]
 # Not an epoch: where the planning of epochs leaves its errors.
@@ -59,7 +60,7 @@ class Staging:
 
     def rows(self, number: int, kind: Kind) -> Iterator[tuple[str, pa.Table]]:
         """Yield what tasks left: (node, rows), in the order of the tasks."""
-        for name, data in self._left(number, f"{kind}="):
+        for name, data in self.left(number, f"{kind}="):
             with pa.ipc.open_stream(data) as reader:
                 yield name.split("=")[1], reader.read_all()
 
@@ -70,7 +71,7 @@ class Staging:
     def counts(self, number: int) -> dict[str, dict[str, int]]:
         """Add up what the tasks counted."""
         total: dict[str, dict[str, int]] = {}
-        for _, data in self._left(number, "counts="):
+        for _, data in self.left(number, "counts="):
             for node, counted in json.loads(data).items():
                 mine = total.setdefault(node, {})
                 for name, count in counted.items():
@@ -99,7 +100,7 @@ class Staging:
     def _passing(self) -> Folder:
         return self.near or self.folder
 
-    def _left(self, number: int, prefix: str) -> Iterator[tuple[str, bytes]]:
+    def left(self, number: int, prefix: str) -> Iterator[tuple[str, bytes]]:
         """Yield the files that tasks left, in the order of their names."""
         there = self._passing / str(number)
         for name in there.names():
@@ -114,8 +115,8 @@ def rejected_table(node: str, epoch: int, rows: list[Rejected], source: str | No
             {
                 "node": node,
                 "reason": row.reason,
-                "row": None,
-                "raw": row.raw,
+                "row": row.row,
+                "raw": row.raw if row.row is None else None,
                 "source": source,
                 "position": row.position,
                 "epoch": epoch,
@@ -133,7 +134,7 @@ def rejected_rows(node: str, epoch: int, rows: list[tuple[str, dict[str, Any]]])
             {
                 "node": node,
                 "reason": reason,
-                "row": json.dumps(row, default=str),
+                "row": row_json(row),
                 "raw": None,
                 "source": None,
                 "position": None,

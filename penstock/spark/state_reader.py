@@ -17,9 +17,11 @@ from penstock.spark.accumulators import collected, pickled
 from penstock.spark.context import column
 from penstock.spark.history import History
 from penstock.spark.inspect import checkpoint_at
+from penstock.spark.keyed_state import columns_of, key_row, keys_in
 from penstock.spark.layout import Operator, read_layout
 from penstock.spark.session import session
 from penstock.spark.stores import connect, with_store
+from penstock.spark.window_state import OPEN, windows_in
 
 _TWO_VALUES = ("max_by", "min_by")
 Row = dict[str, Any]
@@ -63,6 +65,10 @@ def read_state(
     connect(spark, root)
     options = {"operatorId": str(place.number), "batchId": str(epoch)}
     raw = spark.read.format("statestore").options(**options).load(folder.hadoop)
+    if place.operator.attributes is not None:
+        return _keyed(raw, place, epoch, key, limit)
+    if place.operator.held is not None:
+        return _windows(raw, place, epoch, key, limit)
     shown = _shown(raw, place.operator)
     if key is not None:
         shown = shown.filter(_is_key(place.operator, key))
@@ -73,6 +79,27 @@ def read_state(
     return StateTable(place.operator.node, epoch, shown.columns, rows, len(found) > limit)
 
 
+def _keyed(raw: DataFrame, place: Place, epoch: int, key: str | None, limit: int) -> StateTable:
+    """Read the state of a process function."""
+    keys = keys_in(raw)
+    if key is not None:
+        keys = keys.filter(F.col("name") == F.lit(key))
+    found = keys.orderBy("name", "key").limit(limit + 1).toArrow().to_pylist()
+    rows = [key_row(one, place.operator) for one in found[:limit]]
+    return StateTable(place.operator.node, epoch, columns_of(place.operator), rows, len(found) > limit)
+
+
+def _windows(raw: DataFrame, place: Place, epoch: int, key: str | None, limit: int) -> StateTable:
+    """Read the state of windows that buckets of keys hold."""
+    panes = windows_in(raw, place.operator)
+    if key is not None:
+        panes = panes.filter(F.col("name") == F.lit(key))
+    found = panes.orderBy("name", "data").limit(limit + 1).toArrow().to_pylist()
+    rows = [json.loads(one["data"]) for one in found[:limit]]
+    columns = [*place.operator.keys, OPEN, *(place.operator.held or ())]
+    return StateTable(place.operator.node, epoch, columns, rows, len(found) > limit)
+
+
 def find_state(data: Folder, node: str | None) -> Place:
     """Return where the state of a node is; of one that several branches share, the first."""
     found: dict[str, Place] = {}
@@ -81,7 +108,7 @@ def find_state(data: Folder, node: str | None) -> Place:
             found.setdefault(operator.node, Place(query, number, operator))
     if not found:
         message = f"{data} has no state"
-        hint = "only aggregate, reduce and deduplicate keep any, from the first epoch that is finished"
+        hint = "only aggregate, reduce, deduplicate, process and joins keep any, from the first epoch that is finished"
         raise CheckpointMissing(message, hint=hint)
     if node is None and len(found) > 1:
         message = "several nodes have state"

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from penstock.contracts import REJECTED, Epoch, Sink
 from penstock.errors import SparkFailed
-from penstock.plan.graph import aside
-from penstock.plan.nodes import Write
+from penstock.plan.graph import aside, upstream
+from penstock.plan.joins import late_name
+from penstock.plan.nodes import Read, Write
 from penstock.plan.replay import varying
 from penstock.report import Progress
 from penstock.spark.checkpoint import Checkpoint
@@ -28,6 +30,8 @@ from penstock.spark.prepare import Made, Preparer, collected, epoch_of, failures
 from penstock.spark.records import Records, Totals
 from penstock.spark.staging import PLANNING, Kind, Staging
 from penstock.spark.tally import Counted, tally
+from penstock.spark.wakeups import RingsOf
+from penstock.spark.watermarks import newest_times
 
 
 class StopRequested(Exception):
@@ -44,10 +48,12 @@ class EpochWriter:
         self.staging.clear(PLANNING)
         self.lineage, self.confirm = checkpoint.identity.lineage, checkpoint.confirm
         self.records = Records(checkpoint.records(query.name), checkpoint.retention)
+        self.rings = RingsOf(checkpoint.folder, query.name)
         self.observed = observed
         self.stopping = threading.Event()
         self.error: BaseException | None = None
         self.number = -1
+        self.read: dict[str, int] = {}
         self.progress = self._progress(-1, self.records.newest())
         self.on_epoch: Callable[[int, str], None] = lambda number, moment: None
         self.on_done: Callable[[], None] = lambda: None
@@ -83,6 +89,7 @@ class EpochWriter:
         for output, ((sink, epoch), done) in enumerate(zip(outputs, skip, strict=True)):
             self._end(sink, epoch, [one.token for one in made if one.output == output], done=done)
         rows = self._counted(made) | self._aside(number, late, rejected)
+        self.rings.keep(self.staging, number)
         self.on_epoch(number, "committed")
         self._record(number, rows, time.monotonic() - begun)
         self.staging.clear(number)
@@ -126,10 +133,21 @@ class EpochWriter:
             rows[self.graph.name(write)] = self._publish_late(write, late, number)
         sink = self.graph.rejected_to
         if sink is not None:
-            bad = [table for node, tables in rejected.items() if node in self.query.owned for table in tables]
+            mine = {node: tables for node, tables in rejected.items() if node in self.query.owned}
+            bad = [self._with_source(node, table) for node, tables in mine.items() for table in tables]
             table = pa.concat_tables(bad) if bad else REJECTED.arrow.empty_table()
             rows[sink.name] = self._publish(sink, sink.name, keyed(table, sink, self.query.context), number)
         return rows
+
+    def _with_source(self, name: str, rows: pa.Table) -> pa.Table:
+        """Name the source of rows that a later node rejected, if all of them come from one."""
+        node = next((node for node in self.graph.nodes if self.graph.name(node) == name), None)
+        reads = [one for one in upstream(node) if isinstance(one, Read)] if node else []
+        if len(reads) != 1:
+            return rows
+        column = rows.schema.get_field_index("source")
+        named = pc.fill_null(rows.column(column), self.graph.name(reads[0]))
+        return rows.set_column(column, rows.schema.field(column), named)
 
     def _kept(self, number: int, kind: Kind) -> Tables:
         """Return what tasks put aside, by node, and make sure that it is all that they counted."""
@@ -148,7 +166,7 @@ class EpochWriter:
     def _publish_late(self, write: Write, late: Tables, number: int) -> int:
         side = aside(write)
         assert side is not None
-        tables = late.get(self.graph.name(side.input))
+        tables = late.get(late_name(self.graph.name(side.input), side.output))
         table = pa.concat_tables(tables) if tables else side.schema.nullable().arrow.empty_table()
         table = handled(table, side, write, self.query.context)
         return self._publish(write.sink, self.graph.name(write), table, number)
@@ -179,9 +197,14 @@ class EpochWriter:
         return epoch_of(self.lineage, self.query.name, sink, number)
 
     def _record(self, number: int, rows: dict[str, int], seconds: float) -> None:
-        nodes = [node for node in self.graph.nodes if self.graph.name(node) in self.query.owned]
-        counted: Counted = tally(self.graph, nodes, self.staging.counts(number), self.observed())
-        totals = self.records.before(number).plus(rows, counted)
+        mine, here = self.query.owned, set(self.query.context.nodes)
+        nodes = [node for node in self.graph.nodes if node in here or self.graph.name(node) in mine]
+        observed = self.observed()
+        staged = self.staging.counts(number)
+        self.read = {name: _rows_read(staged.get(name, {})) for name in map(self.graph.name, self.graph.reads)}
+        # What comes to a node is counted on the way to it; what another query counts is not told again.
+        counted = {name: count for name, count in tally(self.graph, nodes, staged, observed).items() if name in mine}
+        totals = self.records.before(number).plus(rows, counted, newest_times(self.query.context, observed))
         self.records.write(number, totals)
         self._report(number, counted, rows, seconds, totals)
 
@@ -205,3 +228,7 @@ class EpochWriter:
             late=sum(node.get("late", 0) for node in total),
             rejected=sum(node.get("rejected", 0) for node in total),
         )
+
+
+def _rows_read(counted: dict[str, int]) -> int:
+    return counted.get("rows_in", 0) - counted.get("dropped", 0)

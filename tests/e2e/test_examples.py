@@ -22,3 +22,15 @@ def test_an_example_uses_every_click(name: str, ending: str, tmp_path: Path, set
     assert counts.rows_in == counts.used + counts.late
     # A click is in each of the five windows that slide over it.
     assert clicks == counts.used * (5 if name == "user_activity" else 1)
+
+
+def test_every_fraud_is_told_with_what_led_to_it(tmp_path: Path, settings: Settings) -> None:
+    pipeline = load_entry(str(EXAMPLES / "fraud.py"), [f"out={tmp_path}/out"])
+    report = pipeline.run(until="ended", checkpoint=tmp_path / "c", settings=settings)
+    told = duckdb.sql(f"SELECT card, amount FROM '{tmp_path}/out/payments/*.json' ORDER BY ALL").fetchall()
+    audit = duckdb.sql(f"SELECT card, past[-1], len(past) FROM '{tmp_path}/out/audit/*.json' ORDER BY ALL").fetchall()
+    assert len(told) > 10
+    assert [(card, last) for card, last, _ in audit] == told
+    assert all(payments > 1 for _, _, payments in audit)
+    counts = report.counts["process"]
+    assert counts.rows_in == counts.used + counts.late == 10_000

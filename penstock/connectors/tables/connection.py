@@ -31,6 +31,11 @@ def resolve(connection: str, settings: Settings) -> Database:
     raise BadValue(message, hint=_FORMS)
 
 
+def is_database(connection: str, settings: Settings) -> bool:
+    """Say whether a connection leads to a database, not to a log."""
+    return settings.connections.get(connection, connection).startswith((*_POSTGRES, _SQLITE))
+
+
 def _local(path: str, files: str) -> str:
     if "://" in files and not os.path.isabs(path):
         message = f"the database {path!r} would be below files={masked(files)!r}, which is no folder of this machine"

@@ -1,4 +1,4 @@
-"""What a table sink asks of a database."""
+"""What is asked of a database, by a table sink and by those who read a table."""
 
 from __future__ import annotations
 
@@ -51,6 +51,14 @@ class Session(ABC):
         """Return the sets of columns that are unique in the table."""
 
     @abstractmethod
+    def fields(self, table: str) -> list[Field]:
+        """Return the columns of a table or view, as Spark would have them; none if it is not there."""
+
+    def selected(self, field: Field) -> str:
+        """Return the SQL that reads a column."""
+        return column(field.name)
+
+    @abstractmethod
     def append(self, target: Target, batches: Iterable[pa.RecordBatch]) -> None:
         """Add rows."""
 
@@ -72,6 +80,18 @@ class Database(ABC):
     @abstractmethod
     def transaction(self, table: str) -> AbstractContextManager[Session]:
         """Open a transaction that is committed at its end, and undone by an error; errors name the table."""
+
+    @abstractmethod
+    def answers(self) -> None:
+        """Raise at once if it does not let this user in; nothing is made."""
+
+    @abstractmethod
+    def reading(self, table: str) -> AbstractContextManager[Session]:
+        """Open a transaction that only reads."""
+
+    def stamp(self) -> object:
+        """Return something that is equal as long as nothing was written; None if that cannot be told."""
+        return None
 
     @abstractmethod
     def writers(self, cores: int) -> int:

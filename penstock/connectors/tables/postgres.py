@@ -27,7 +27,7 @@ from penstock.connectors.tables.database import (
 from penstock.connectors.tables.ledger import COLUMNS
 from penstock.connectors.tables.postgres_failures import Unreachable, failed, no_connection
 from penstock.connectors.tables.postgres_text import csv_rows
-from penstock.connectors.tables.postgres_types import TAKEN, type_of
+from penstock.connectors.tables.postgres_types import TAKEN, spark_type, type_of
 from penstock.contracts import ROW_REMOVED
 from penstock.errors import BadValue, SettingsError
 from penstock.schema import Field
@@ -48,6 +48,10 @@ _COLUMNS = """
         a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     WHERE a.attrelid = to_regclass(?) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_FIELDS = """
+    SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute
+    WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 _UNIQUE = """
     SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
@@ -85,13 +89,17 @@ class Postgres(Database):
 
     def check(self) -> None:
         """Raise a SettingsError if the server cannot be reached or lets this user not in."""
+        try:
+            self.answers()
+        except Unreachable as error:
+            raise SettingsError(error.message, hint=error.hint) from error
+
+    def answers(self) -> None:
+        """Raise at once if the server cannot be reached or lets this user not in."""
         if self.login.get("password") == HIDDEN:
             message = f"the password for {self.place} is not kept in plans"
             raise SettingsError(message, hint="name the connection, and give its URL in Settings.connections")
-        try:
-            self._connect().close()
-        except Unreachable as error:
-            raise SettingsError(error.message, hint=error.hint) from error
+        self._connect().close()
 
     @contextmanager
     def transaction(self, table: str) -> Iterator[Session]:
@@ -107,6 +115,13 @@ class Postgres(Database):
             connection.close()
             raise
         _idle.setdefault(self._shelf, []).append(connection)
+
+    @contextmanager
+    def reading(self, table: str) -> Iterator[Session]:
+        """Open a transaction that only reads."""
+        with self.transaction(table) as session:
+            session.execute("SET TRANSACTION READ ONLY")
+            yield session
 
     def writers(self, cores: int) -> int:
         """Return one for each core."""
@@ -182,6 +197,16 @@ class PostgresSession(Session):
             return None
         found = self.execute(_COLUMNS, quoted(table))
         return [Column(name, kind + (_ENUM if enum else ""), required) for name, kind, enum, required in found]
+
+    def fields(self, table: str) -> list[Field]:
+        """Return the columns by what the catalog says of their types."""
+        found = self.execute(_FIELDS, quoted(table)) if self._has(table) else []
+        return [Field(name, spark_type(kind), not required) for name, kind, required in found]
+
+    def selected(self, field: Field) -> str:
+        """Read as text what Spark has as text: uuid, json, enums."""
+        plain = field.type != "string" and "<" not in field.type
+        return column(field.name) if plain else f"{column(field.name)}::text"
 
     def unique_keys(self, table: str) -> list[set[str]]:
         """Return the columns of each unique index that ON CONFLICT can go by."""

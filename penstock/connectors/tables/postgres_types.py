@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from penstock.errors import BadSchema
 
 _INTEGERS = {"smallint", "integer", "bigint", "numeric"}
@@ -42,6 +44,22 @@ TAKEN = {
     "interval day to second": {"interval"},
     **dict.fromkeys(("array", "map", "struct"), _JSON),
 }
+_READ = {
+    **{"smallint": "smallint", "integer": "int", "bigint": "bigint", "real": "float", "double precision": "double"},
+    **{"boolean": "boolean", "bytea": "binary", "date": "date", "numeric": "decimal(38,18)"},
+    **{"timestamp with time zone": "timestamp", "timestamp without time zone": "timestamp_ntz"},
+}
+
+
+def spark_type(catalog: str) -> str:
+    """Return what Spark has for a column, by its type in the catalog; what Spark has not is read as text.
+
+    >>> spark_type("numeric(10,2)"), spark_type("timestamp(3) with time zone"), spark_type("uuid")
+    ('decimal(10,2)', 'timestamp', 'string')
+    """
+    if catalog.startswith("numeric(") and catalog.count(",") == 1:
+        return catalog.replace("numeric", "decimal")
+    return _READ.get(re.sub(r"\(\d+\)", "", catalog), "string")
 
 
 def type_of(spark: str) -> str:

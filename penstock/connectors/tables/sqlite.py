@@ -7,12 +7,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
 from penstock.connectors.tables.database import Column, Database, Session, Target, column, listed, quoted, replacing
 from penstock.connectors.tables.ledger import COLUMNS
-from penstock.connectors.tables.sqlite_values import affinity, python_rows, taken, type_of
+from penstock.connectors.tables.sqlite_values import affinity, python_rows, spark_type, taken, type_of
 from penstock.contracts import ROW_REMOVED
 from penstock.errors import BadValue, DiskFull, PenstockError, SettingsError, SinkFailed
 from penstock.schema import Field
@@ -51,6 +52,26 @@ class Sqlite(Database):
         except OSError as error:
             message = f"table {table}: {self.place} cannot be written: {error}"
             raise SinkFailed(message, hint="let this user write the file and its folder") from error
+
+    def answers(self) -> None:
+        """Raise if there is no such file."""
+        if not os.path.isfile(self._path):
+            message = f"there is no database {self.place}"
+            raise SinkFailed(message, hint="look at the path; a relative one starts from `files` of the settings")
+
+    @contextmanager
+    def reading(self, table: str) -> Iterator[Session]:
+        """Open a transaction that only reads."""
+        try:
+            with closing(sqlite3.connect(f"file:{quote(self._path)}?mode=ro", uri=True, timeout=_BUSY_S)) as connection:
+                yield SqliteSession(connection)
+        except sqlite3.Error as error:
+            raise self._failed(error, table) from error
+
+    def stamp(self) -> object:
+        """Size and time of the file and of what was written beside it."""
+        files = [path for path in (self._path, f"{self._path}-wal") if os.path.exists(path)]
+        return [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in files]
 
     def writers(self, cores: int) -> int:
         """Return one: SQLite has one writer at a time."""
@@ -107,6 +128,11 @@ class SqliteSession(Session):
             raise BadValue(message, hint=f"write table({table.rpartition('.')[2]!r}, ...)")
         found = self.execute('SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info(?)', table)
         return [Column(name, kind, bool(required)) for name, kind, required in found] or None
+
+    def fields(self, table: str) -> list[Field]:
+        """Return the columns by their declared types."""
+        found = self.execute('SELECT name, type, "notnull" FROM pragma_table_info(?)', table)
+        return [Field(name, spark_type(kind), not required) for name, kind, required in found]
 
     def unique_keys(self, table: str) -> list[set[str]]:
         """Return the primary key, and the columns of each unique index without a condition."""

@@ -20,6 +20,8 @@ _NEW = {
     "float": "REAL",
     "binary": "BLOB",
 }
+_DECLARED = {"BOOL": "boolean", "TIMESTAMP": "timestamp", "DATETIME": "timestamp", "DATE": "date"}
+_BY_AFFINITY = {"INTEGER": "bigint", "REAL": "double", "TEXT": "string", "BLOB": "binary", "NUMERIC": "decimal(38,18)"}
 
 
 def type_of(spark: str) -> str:
@@ -49,6 +51,21 @@ def affinity(declared: str) -> str:
     }
     found = next((kind for part, kind in rules.items() if part in declared.upper()), "NUMERIC")
     return found if declared else "BLOB"
+
+
+def spark_type(declared: str) -> str:
+    """Return what Spark would have for a declared type; times are texts, so their name must say what they are.
+
+    >>> spark_type("VARCHAR(20)"), spark_type("decimal(10, 2)"), spark_type("DATETIME")
+    ('string', 'decimal(10,2)', 'timestamp')
+    """
+    name = declared.upper().replace(" ", "")
+    for start, kind in _DECLARED.items():
+        if name.startswith(start):
+            return kind
+    if name.startswith(("DECIMAL(", "NUMERIC(")):
+        return name.lower().replace("numeric", "decimal") if "," in name else f"{name.lower()[:-1]},0)"
+    return _BY_AFFINITY[affinity(declared)]
 
 
 def taken(spark: str) -> set[str]:

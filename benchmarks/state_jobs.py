@@ -1,0 +1,139 @@
+"""The jobs of the state bench, each in a process of its own: `python -m benchmarks.state_jobs CONFIG`.
+
+The same function in both: a running count and sum of each key, told for every row. One file is one epoch. What is to be
+read comes in stages, each a run of its own on one checkpoint; how long the epochs of the last took is what Spark itself
+says of them, and is printed at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import penstock as ps
+
+SCHEMA = "key bigint, amount double"
+OUTPUT = "key bigint, n bigint, total double"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run: `system` is "penstock" or "spark"; `stages` are folders, each with files of so many rows."""
+
+    system: str
+    stages: list[tuple[str, int]]
+    work: str
+    cores: int
+
+    def begin(self, stage: str) -> str:
+        """Put the files of a stage where they are read, in their order; return where that is."""
+        folder = Path(self.work) / "input"
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, file in enumerate(sorted(Path(stage).iterdir())):
+            there = folder / f"{Path(stage).name}-{file.name}"
+            os.link(file, there)
+            os.utime(there, (time.time() - 1000 + number,) * 2)
+        return str(folder)
+
+
+class Running(ps.Process):
+    """The function as Penstock has it."""
+
+    output = OUTPUT
+    n = ps.state.value(int)
+    total = ps.state.value(float)
+
+    def on_row(self, row: dict[str, Any], ctx: ps.Context) -> Iterator[dict[str, Any]]:
+        """Count and add."""
+        n = self.n.get(0) + 1
+        total = self.total.get(0.0) + row["amount"]
+        self.n.set(n)
+        self.total.set(total)
+        yield {"key": row["key"], "n": n, "total": total}
+
+
+def penstock(job: Job) -> Any:
+    """Run it as a process function, with the state store that Spark's own needs."""
+    for stage, epoch_rows in job.stages:
+        rows = ps.read_files(job.begin(stage), format="parquet", schema=SCHEMA)
+        pipeline = ps.Pipeline("state", rows.key_by("key").process(Running()).to(ps.files(f"{job.work}/output")))
+        settings = ps.Settings(epoch_rows=epoch_rows, parallelism=job.cores, state="rocksdb")
+        run = pipeline.start(until="drained", checkpoint=f"{job.work}/checkpoint", settings=settings)
+        run.wait()
+    return run.queries[0]
+
+
+def spark(job: Job) -> Any:
+    """Run it as Spark's guide has it: transformWithStateInPandas, a value state of two columns."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(f"local[{job.cores}]").config("spark.log.level", "ERROR")
+    builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", "4g")
+    builder = builder.config("spark.sql.shuffle.partitions", job.cores)
+    store = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    made = builder.config("spark.sql.streaming.stateStore.providerClass", store).getOrCreate()
+    for stage, _ in job.stages:
+        folder = job.begin(stage)
+        files = made.readStream.format("parquet").schema(SCHEMA).option("maxFilesPerTrigger", 1).load(folder)
+        summed = files.groupBy("key").transformWithStateInPandas(_processor(), OUTPUT, "Append", "None")
+        written = summed.writeStream.format("parquet").option("checkpointLocation", f"{job.work}/checkpoint")
+        query = written.outputMode("append").trigger(availableNow=True).start(f"{job.work}/output")
+        query.awaitTermination()
+    return query
+
+
+def _processor() -> Any:
+    from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+    class Processor(StatefulProcessor):
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self.held = handle.getValueState("held", "n bigint, total double")
+
+        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timers: Any) -> Iterator[pd.DataFrame]:
+            n, total = self.held.get() if self.held.exists() else (0, 0.0)
+            for frame in rows:
+                told = []
+                for amount in frame["amount"]:
+                    n, total = n + 1, total + amount
+                    told.append((key[0], n, total))
+                yield pd.DataFrame(told, columns=["key", "n", "total"])
+            self.held.update((n, total))
+
+        def close(self) -> None:
+            pass
+
+    return Processor()
+
+
+def _epochs(query: Any) -> list[dict[str, Any]]:
+    """Return what Spark says of each epoch that had rows."""
+    told = [json.loads(one.json) for one in query.recentProgress]
+    return [
+        {"rows": one["numInputRows"], "seconds": one["durationMs"]["triggerExecution"] / 1000}
+        for one in told
+        if one["numInputRows"]
+    ]
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it is gone: a bench that is killed leaves none behind."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    given = Job(**json.loads(sys.argv[1]))
+    ran = {"penstock": penstock, "spark": spark}[given.system](given)
+    print("\n" + json.dumps(_epochs(ran)), flush=True)

@@ -1,0 +1,120 @@
+"""What a process function gives: rows for its outputs, checked when they are given, in Arrow at the end of a turn."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import BadEmit, choices
+from penstock.process import Declared
+from penstock.schema import Schema
+
+MAIN = "main"
+
+
+class Shape:
+    """An output's name and columns, and which of these hold what can be changed in place."""
+
+    def __init__(self, name: str, schema: Schema) -> None:
+        self.name, self.schema = name, schema.nullable()
+        self.names, self.known, self.arrow = schema.names, frozenset(schema.names), self.schema.arrow
+        self.nested = [i for i, field in enumerate(self.arrow) if pa.types.is_nested(field.type)]
+
+
+def shapes(process: Declared) -> tuple[Shape, ...]:
+    """Return the outputs of a process, the main one first."""
+    return (Shape(MAIN, process.output), *(Shape(name, schema) for name, schema in process.sides.items()))
+
+
+class Output:
+    """The rows of one output in one turn, column values in the order of its schema, and their event times."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape, self.name, self.names, self.known = shape, shape.name, shape.names, shape.known
+        self.rows: list[list[Any]] = []
+        self.times: list[int] = []
+
+    def taken(self, emit: Any) -> list[Any]:
+        """Return the values of a row; of what could still be changed in place, a copy."""
+        row = emit if type(emit) is dict else _as_dict(emit)
+        if not row.keys() <= self.known:
+            wrong = next(name for name in row if name not in self.known)
+            message = f"a row for output '{self.name}' has the column '{wrong}', which its schema lacks"
+            raise BadEmit(message, hint=choices("columns", self.names, str(wrong)))
+        values = list(map(row.get, self.names))
+        for place in self.shape.nested:
+            values[place] = _copied(values[place])
+        return values
+
+    def table(self) -> pa.Table:
+        """Return the rows in Arrow."""
+        columns = zip(*self.rows, strict=True) if self.rows else [[] for _ in self.names]
+        arrays = [self._column(list(column), field) for column, field in zip(columns, self.shape.arrow, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=self.shape.arrow)
+
+    def _column(self, given: list[Any], field: pa.Field) -> pa.Array:
+        try:
+            return pa.array(given, field.type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            wrong = next((one for one in given if not _fits(one, field.type)), None)
+            message = f"a row for output '{self.name}' has {wrong!r} in the column '{field.name}'"
+            raise BadEmit(message, hint=f"its type is {self.shape.schema.field(field.name).type}; {error}") from error
+
+
+class Outputs:
+    """All outputs of a process in one turn."""
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        self.main, *sides = map(Output, shapes)
+        self.sides = {output.name: output for output in sides}
+
+    def ready(self, emits: Iterable[Any]) -> list[tuple[Output, list[Any]]]:
+        """Check all that one call gave, before any of it counts."""
+        if isinstance(emits, dict | str) or (isinstance(emits, tuple) and emits and isinstance(emits[0], str)):
+            message = f"it returned {emits!r}"
+            raise BadEmit(message, hint="yield rows, or return a list of them")
+        main = self.main
+        return [(main, main.taken(one)) if type(one) is not tuple else self._aside(one) for one in emits]
+
+    def add(self, ready: list[tuple[Output, list[Any]]], time_us: int) -> None:
+        """Let rows count."""
+        for output, values in ready:
+            output.rows.append(values)
+            output.times.append(time_us)
+
+    def all(self) -> list[Output]:
+        """Return every output, the main one first."""
+        return [self.main, *self.sides.values()]
+
+    def _aside(self, emit: tuple[Any, ...]) -> tuple[Output, list[Any]]:
+        if len(emit) != 2 or emit[0] not in self.sides:
+            message = f"it gave {emit!r}, and has no output {emit[0] if emit else None!r}"
+            raise BadEmit(message, hint=f'yield "side", row; {choices("sides", self.sides)}')
+        output = self.sides[emit[0]]
+        return output, output.taken(emit[1])
+
+
+def _as_dict(emit: Any) -> dict[str, Any]:
+    if dataclasses.is_dataclass(emit) and not isinstance(emit, type):
+        return dataclasses.asdict(emit)
+    if not isinstance(emit, dict):
+        message = f"it gave {type(emit).__name__} {emit!r}, which is not a row"
+        raise BadEmit(message, hint='yield a dict or a dataclass, or ("side", row)')
+    return emit
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_copied(one) for one in value]
+    return {key: _copied(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+
+
+def _fits(one: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([one], kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return False
+    return True

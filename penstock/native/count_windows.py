@@ -1,0 +1,95 @@
+"""Windows of n rows of a key, in the order of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.native.panes import LAST_US, PANE, Panes, Turn, fits, is_over, packed, run, unpacked
+from penstock.native.steps import TIME, quote
+from penstock.windows import Window
+
+NUMBER = "window_number"
+SEEN = "__penstock_seen"
+_FIRST, _LAST = "__penstock_first", "__penstock_last"
+
+
+@dataclass(frozen=True)
+class CountWindows:
+    """One turn of a bucket: rows in, windows out that are full; at the end of time those too that are not.
+
+    The state holds how many rows of each key were seen, and a partial of each pane that an open window needs.
+    """
+
+    panes: Panes
+    window: Window
+
+    def __call__(self, turn: Turn) -> Iterator[pa.Table]:
+        """Take the rows and give the windows that they fill."""
+        over = is_over(turn)
+        seen, panes = self._before(turn)
+        rows = turn.rows.append_column("n", pa.array(range(turn.rows.num_rows), pa.int64()))
+        counts = run(self._counts(over), rows=rows, seen=seen)
+        panes = run(self._merged(), rows=rows, seen=seen, panes=panes)
+        closing = pc.any(pc.greater(counts.column(_LAST), counts.column(_FIRST))).as_py()
+        if closing:
+            yield run(self._windows(), panes=panes, counts=counts)
+            panes = run(self._left(), panes=panes, counts=counts)
+        turn.state = turn.wake_us = turn.ring_us = None
+        if not over and counts.num_rows:
+            kept = fits(counts, self.panes.key_table(SEEN)), fits(panes, self.panes.empty(PANE))
+            turn.state = packed(*kept)
+            turn.wake_us, turn.ring_us = LAST_US if TIME in turn.rows.column_names else None, LAST_US
+
+    def _before(self, turn: Turn) -> list[pa.Table]:
+        if turn.state is not None:
+            return unpacked(turn.state)
+        return [self.panes.key_table(SEEN), self.panes.empty(PANE)]
+
+    def _left(self) -> str:
+        """The panes that a window needs which is open."""
+        same = self.panes.same_key("panes", "counts")
+        return f"SELECT panes.* FROM panes JOIN counts ON {same} WHERE {PANE} >= {_LAST} * {self._step}"
+
+    @property
+    def _pane(self) -> int:
+        return gcd(self.window.size_us, self.window.slide_us)
+
+    @property
+    def _step(self) -> int:
+        return self.window.slide_us // self._pane
+
+    def _counts(self, over: bool) -> str:
+        """Count each key's rows; of its windows `first` is the next to close, `last` the first that stays open."""
+        keys = ", ".join([*map(quote, self.panes.keys), ""])
+        both = (
+            f"SELECT {keys}1 AS more, 0 AS before FROM rows UNION ALL SELECT {keys}{SEEN}, {SEEN} AS before FROM seen"
+        )
+        sums = f"SELECT {keys}sum(more)::BIGINT AS {SEEN}, sum(before)::BIGINT AS before FROM ({both})"
+        begun = f"({SEEN} + {self.window.slide_us - 1}) // {self.window.slide_us}"
+        last = begun if over else self._closed(SEEN)
+        return f"SELECT *, {self._closed('before')} AS {_FIRST}, {last} AS {_LAST} FROM ({sums}{self.panes.grouped()})"
+
+    def _closed(self, rows: str) -> str:
+        """How many windows are full after so many rows."""
+        size, slide = self.window.size_us, self.window.slide_us
+        return f"CASE WHEN {rows} < {size} THEN 0 ELSE ({rows} - {size}) // {slide} + 1 END"
+
+    def _merged(self) -> str:
+        place = f"row_number() OVER ({self.panes.partition('rows')} ORDER BY n) - 1 + coalesce(seen.{SEEN}, 0)"
+        numbered = f"SELECT {self.panes.of('rows')}, (({place}) // {self._pane})::BIGINT AS {PANE} "
+        numbered += f"FROM rows LEFT JOIN seen ON {self.panes.same_key('rows', 'seen')}"
+        return self.panes.merged(f"({numbered} UNION ALL SELECT {self.panes.listed}, {PANE} FROM panes)", PANE)
+
+    def _windows(self) -> str:
+        """Merge the panes of each window that closes."""
+        wide = self.window.size_us // self._pane
+        earliest = f"greatest({PANE} - {wide - 1} + {self._step - 1}, 0) // {self._step}"
+        numbers = f"range(greatest({earliest}, {_FIRST}), least({PANE} // {self._step}, {_LAST} - 1) + 1)"
+        same = self.panes.same_key("panes", "counts")
+        each = f"SELECT {self.panes.of('panes')}, unnest({numbers}) AS {NUMBER} FROM panes JOIN counts ON {same}"
+        return self.panes.merged(f"({each})", NUMBER)

@@ -1,0 +1,102 @@
+"""Sessions that end after a gap, or when they have become as long as they may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.native.panes import LAST_US, Panes, Turn, fits, is_over, packed, run, unpacked
+from penstock.native.steps import TIME
+from penstock.windows import Window
+
+AT, GROUP, SESSION = (f"__penstock_{name}" for name in ("at", "group", "session"))
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CutSessions:
+    """One turn of a bucket: sessions out that are over, however their rows were ordered.
+
+    The state holds a partial for every time at which an open session has rows. All rows before the watermark are
+    there, so where a session that has ended was cut is settled, and what is left begins a session.
+    """
+
+    panes: Panes
+    window: Window
+    by_clock: bool = False
+
+    def __call__(self, turn: Turn) -> Iterator[pa.Table]:
+        """Take the rows and give the sessions that are over."""
+        before = unpacked(turn.state)[0] if turn.state is not None else self.panes.empty(AT)
+        now = LAST_US if is_over(turn) else turn.now_us if self.by_clock else turn.watermark_us
+        at = str(turn.now_us) if self.by_clock else f"epoch_us({TIME})"
+        fresh = f"SELECT {self.panes.listed}, ({at})::BIGINT AS {AT} FROM rows"
+        units = run(
+            self._sorted(f"({fresh} UNION ALL SELECT {self.panes.listed}, {AT} FROM units)"),
+            rows=turn.rows,
+            units=before,
+        )
+        if not units.num_rows:
+            return
+        sessions, starts, ends = self._sessions(units)
+        over = ends <= now
+        if over.any():
+            numbered = units.append_column(SESSION, pa.array(sessions))
+            yield run(self._closed(), units=numbered, windows=_table(starts, ends, over))
+        self._keep(turn, units.filter(pa.array(~over[sessions])), ends[~over])
+
+    def _keep(self, turn: Turn, left: pa.Table, ends: Numbers) -> None:
+        first = int(ends.min()) if len(ends) else None
+        turn.state = packed(fits(left, self.panes.empty(AT))) if left.num_rows else None
+        turn.wake_us, turn.ring_us = (None, first) if self.by_clock else (first, None)
+
+    def _sorted(self, of: str) -> str:
+        keys = self.panes.partition("units").replace("units.", "").replace("PARTITION BY", "ORDER BY")
+        group = f"dense_rank() OVER ({keys})" if keys else "1"
+        merged = self.panes.merged(of, AT)
+        return f"SELECT *, {group} AS {GROUP} FROM ({merged}) ORDER BY {GROUP}, {AT}"
+
+    def _sessions(self, units: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
+        """Return the session of each unit, and where each begins and ends."""
+        times, groups = units.column(AT).to_numpy(), units.column(GROUP).to_numpy()
+        apart = (groups[1:] != groups[:-1]) | (times[1:] - times[:-1] >= self.window.size_us)
+        firsts = np.flatnonzero(np.r_[True, apart])
+        if self.window.max_us is not None:
+            firsts = cut(times, firsts, self.window.max_us)
+        lasts = np.r_[firsts[1:], len(times)] - 1
+        ends = times[lasts] + self.window.size_us
+        if self.window.max_us is not None:
+            ends = np.minimum(ends, times[firsts] + self.window.max_us)
+        sessions = np.repeat(np.arange(len(firsts)), lasts - firsts + 1)
+        return sessions, times[firsts], ends
+
+    def _closed(self) -> str:
+        over = f"SELECT units.* FROM units JOIN windows ON units.{SESSION} = windows.{SESSION} WHERE is_over"
+        bounds = "make_timestamptz(starts) AS window_start, make_timestamptz(ends) AS window_end"
+        bounds += f", make_timestamptz(ends - 1) AS {TIME}"
+        return f"SELECT m.*, {bounds} FROM ({self.panes.merged(f'({over})', SESSION)}) m JOIN windows USING ({SESSION})"
+
+
+def cut(times: Numbers, firsts: Numbers, longest: int) -> Numbers:
+    """Cut what is too long: each session ends before the first row that is `longest` or more after its first one.
+
+    >>> cut(np.array([0, 4, 9, 12, 30]), np.array([0, 4]), 10).tolist()
+    [0, 3, 4]
+    """
+    ends = np.r_[firsts[1:], len(times)]
+    found: list[int] = []
+    too_long = times[ends - 1] - times[firsts] >= longest
+    for first, end in zip(firsts[too_long], ends[too_long], strict=True):
+        at = int(first)
+        while times[end - 1] - times[at] >= longest:
+            at += int(np.searchsorted(times[at:end], times[at] + longest))
+            found.append(at)
+    return np.sort(np.r_[firsts, np.array(found, dtype=np.int64)])
+
+
+def _table(starts: Numbers, ends: Numbers, over: npt.NDArray[np.bool_]) -> pa.Table:
+    return pa.table({SESSION: np.arange(len(starts)), "starts": starts, "ends": ends, "is_over": over})

@@ -1,0 +1,128 @@
+"""Windows over time whose results are shown before they are final, each at most so often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.native.panes import LAST_US, PANE, Panes, Turn, fits, is_over, packed, run, unpacked
+from penstock.native.steps import TIME, quote
+from penstock.windows import FIRST_US, Window
+
+K, SHOWN, FRESH, END, DUE, LATE = (f"__penstock_{name}" for name in ("k", "shown", "fresh", "end", "due", "late"))
+# Whole panes are added to every time, so that dividing rounds down before 1970 too.
+_LONG_AGO_US = 2**61
+
+
+@dataclass(frozen=True)
+class EarlyWindows:
+    """One turn of a bucket: a window that changed is shown if it was not shown for `every_us`, or is over.
+
+    With `every_us` None windows are shown once, when they are over. With `by_clock` a row's time is that of its turn,
+    and windows end as the clock goes on. `late` gives the time up to which windows had ended before these rows came: of
+    those that overlap, a row counts only in the others. The state holds the open panes, and when each open window was
+    shown.
+    """
+
+    panes: Panes
+    window: Window
+    every_us: int | None
+    by_clock: bool = False
+    late: str | None = None
+
+    def __call__(self, turn: Turn) -> Iterator[pa.Table]:
+        """Take the rows and show what is due."""
+        panes, windows = self._before(turn)
+        if not (turn.rows.num_rows or windows.num_rows):
+            return
+        now = LAST_US if is_over(turn) else turn.now_us if self.by_clock else turn.watermark_us
+        fresh = run(self._assigned(turn), rows=turn.rows)
+        windows = run(self._touched(turn, now), fresh=fresh, windows=windows)
+        both = (
+            f"(SELECT {self.panes.listed}, {PANE} FROM fresh UNION ALL SELECT {self.panes.listed}, {PANE} FROM panes)"
+        )
+        panes = run(self.panes.merged(both, PANE), fresh=fresh, panes=panes)
+        if pc.any(windows.column(DUE)).as_py():
+            yield run(self._shown(), panes=panes, windows=windows)
+        self._keep(turn, now, panes, windows)
+
+    def _before(self, turn: Turn) -> list[pa.Table]:
+        if turn.state is not None:
+            return unpacked(turn.state)
+        return [self.panes.empty(PANE), self.panes.key_table(K, SHOWN, FRESH)]
+
+    def _keep(self, turn: Turn, now: int, panes: pa.Table, windows: pa.Table) -> None:
+        shown = f"CASE WHEN {DUE} THEN {turn.now_us} ELSE {SHOWN} END AS {SHOWN}"
+        keys = ", ".join([*map(quote, self.panes.keys), ""])
+        fresh = f"CASE WHEN {DUE} THEN 0 ELSE {FRESH} END AS {FRESH}"
+        open_windows = run(
+            f"SELECT {keys}{K}, {shown}, {fresh}, {END} FROM windows WHERE {END} > {now}", windows=windows
+        )
+        left = run(f"SELECT * FROM panes WHERE {self._end(self._newest)} > {now}", panes=panes)
+        turn.state = turn.wake_us = turn.ring_us = None
+        if not open_windows.num_rows:
+            return
+        turn.state = packed(
+            fits(left, self.panes.empty(PANE)), fits(open_windows, self.panes.key_table(K, SHOWN, FRESH))
+        )
+        first = pc.min(open_windows.column(END)).as_py()
+        waiting = open_windows.filter(pc.equal(open_windows.column(FRESH), 1)).column(SHOWN)
+        rings = [pc.min(waiting).as_py() + self.every_us] if len(waiting) and self.every_us is not None else []
+        if self.by_clock:
+            rings.append(first)
+        else:
+            turn.wake_us = first
+        turn.ring_us = min(rings, default=None)
+
+    @property
+    def _pane(self) -> int:
+        return gcd(self.window.size_us, self.window.slide_us)
+
+    @property
+    def _newest(self) -> str:
+        """The newest window that a pane belongs to."""
+        return f"floor({PANE} / {self.window.slide_us // self._pane})::BIGINT"
+
+    def _end(self, number: str) -> str:
+        return f"({number} * {self.window.slide_us} + {self.window.offset_us + self.window.size_us})"
+
+    def _assigned(self, turn: Turn) -> str:
+        at = str(turn.now_us) if self.by_clock else f"epoch_us({TIME})"
+        long_ago = _LONG_AGO_US // self._pane
+        pane = f"({at} + {long_ago * self._pane - self.window.offset_us}) // {self._pane} - {long_ago}"
+        late = self.late or f"{FIRST_US}"
+        return f"SELECT {self.panes.listed}, ({pane})::BIGINT AS {PANE}, ({late})::BIGINT AS {LATE} FROM rows"
+
+    def _touched(self, turn: Turn, now: int) -> str:
+        """Put the windows that rows changed together with those that are open, and say which are due."""
+        keys = ", ".join([*map(quote, self.panes.keys), ""])
+        both = f"SELECT {keys}unnest({self._numbers}) AS {K}, NULL AS {SHOWN}, 1 AS {FRESH}, {LATE} FROM fresh"
+        both = f"SELECT * EXCLUDE ({LATE}) FROM ({both}) WHERE {self._end(K)} > {LATE} "
+        both += f"UNION ALL SELECT {keys}{K}, {SHOWN}, {FRESH} FROM windows"
+        each = (
+            f"SELECT {keys}{K}, max({SHOWN}) AS {SHOWN}, max({FRESH}) AS {FRESH} FROM ({both}){self.panes.grouped(K)}"
+        )
+        shown = (
+            f"{SHOWN} IS NULL OR {turn.now_us} - {SHOWN} >= {self.every_us}" if self.every_us is not None else "FALSE"
+        )
+        ended = f"SELECT *, {self._end(K)} AS {END} FROM ({each})"
+        return f"SELECT *, {FRESH} = 1 AND ({END} <= {now} OR {shown}) AS {DUE} FROM ({ended})"
+
+    @property
+    def _numbers(self) -> str:
+        """The windows that a pane belongs to."""
+        step, wide = self.window.slide_us // self._pane, self.window.size_us // self._pane
+        return f"range(ceil(({PANE} - {wide - 1}) / {step})::BIGINT, {self._newest} + 1)"
+
+    def _shown(self) -> str:
+        start = f"{K} * {self.window.slide_us} + {self.window.offset_us}"
+        each = f"SELECT {self.panes.listed}, unnest({self._numbers}) AS {K} FROM panes"
+        same = f"{self.panes.same_key('p', 'w')} AND p.{K} = w.{K}"
+        due = f"SELECT p.* FROM ({each}) p JOIN windows w ON {same} WHERE w.{DUE}"
+        bounds = f"make_timestamptz({start}) AS window_start, make_timestamptz({self._end(K)}) AS window_end, "
+        bounds += f"make_timestamptz({self._end(K)} - 1) AS {TIME}"
+        return f"SELECT *, {bounds} FROM ({self.panes.merged(f'({due})', K)})"

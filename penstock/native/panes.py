@@ -1,0 +1,153 @@
+"""Partial results of groups that are still open: Arrow tables, merged by DuckDB, kept as bytes between turns.
+
+A pane is the longest run of time or of rows that lies wholly inside or outside each window. Rows and states have the
+same partial columns, so one merge serves for rows that come in and for windows that go out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.native import engine
+from penstock.native.steps import PANE, quote
+from penstock.plan.merges import Partial
+from penstock.schema import Schema
+from penstock.windows import LAST_US
+
+VERSION = b"\x01"
+_COUNTED = ("rows", "count", "count_if", "sum", "sum_double", "sum_squares")
+_ALL, _ANY = ("bool_and", "every"), ("bool_or", "some", "any")
+
+
+class Turn(Protocol):
+    """What a bucket's turn gives a step, and where the step leaves what the next one needs."""
+
+    rows: pa.Table
+    state: bytes | None
+    watermark_us: int
+    now_us: int
+    ended: bool
+    wake_us: int | None
+    ring_us: int | None
+
+
+def is_over(turn: Turn) -> bool:
+    """Say whether no row will ever come: all that is open is closed."""
+    return turn.ended or turn.watermark_us >= LAST_US
+
+
+@dataclass(frozen=True)
+class Panes:
+    """The columns of a node's panes: its keys, and its partials with the SQL that merges each."""
+
+    keys: tuple[str, ...]
+    merges: tuple[tuple[str, str], ...]
+    rows: Schema
+
+    def empty(self, *numbers: str) -> pa.Table:
+        """Return no panes, with these columns of numbers."""
+        fields = [pa.field(name, pa.int64()) for name in numbers]
+        return pa.schema([*self.rows.nullable().arrow, *fields]).empty_table()
+
+    def key_table(self, *numbers: str) -> pa.Table:
+        """Return no keys, with these columns of numbers."""
+        fields = [self.rows.nullable().arrow.field(name) for name in self.keys]
+        return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in numbers)]).empty_table()
+
+    def merged(self, of: str, *by: str) -> str:
+        """Return the query that merges panes or rows which agree in their keys and in these columns."""
+        columns = [*map(quote, self.keys), *by, *(f"{sql} AS {name}" for name, sql in self.merges)]
+        return f"SELECT {', '.join(columns)} FROM {of}{self.grouped(*by)}"
+
+    def grouped(self, *by: str) -> str:
+        """Return the GROUP BY of keys and more; without any there is one group, if there is a row."""
+        groups = ", ".join([*map(quote, self.keys), *by])
+        return f" GROUP BY {groups}" if groups else " HAVING count(*) > 0"
+
+    def same_key(self, left: str, right: str) -> str:
+        """Return the condition that two tables are at the same key; null is a key too."""
+        pairs = (f"{left}.{quote(key)} IS NOT DISTINCT FROM {right}.{quote(key)}" for key in self.keys)
+        return " AND ".join(pairs) or "TRUE"
+
+    @property
+    def listed(self) -> str:
+        """The keys and partials, as a query names them."""
+        return ", ".join([*map(quote, self.keys), *(name for name, _ in self.merges)])
+
+    def of(self, alias: str) -> str:
+        """The keys and partials of one table among several."""
+        return ", ".join(f"{alias}.{name}" for name in (*map(quote, self.keys), *(name for name, _ in self.merges)))
+
+    def partition(self, alias: str) -> str:
+        """The PARTITION BY of a table's keys."""
+        return f"PARTITION BY {', '.join(f'{alias}.{quote(key)}' for key in self.keys)}" if self.keys else ""
+
+
+def merge_of(number: int, partials: Sequence[Partial], name: str) -> str:
+    """Return the DuckDB aggregate that merges a partial column.
+
+    >>> total = Partial("sum", ("v",), "bigint")
+    >>> merge_of(0, [total], "__penstock_p")
+    'CAST(sum(__penstock_p0) AS bigint)'
+    """
+    partial = partials[number]
+    column = f"{name}{number}"
+    if partial.call in _COUNTED:
+        return f"CAST(sum({column}) AS {partial.type})"
+    if partial.call in ("min_by", "max_by"):
+        which = partial.call.removesuffix("_by")
+        ordered = next(
+            i
+            for i, other in enumerate(partials)
+            if (other.call, other.arguments, other.condition) == (which, partial.arguments[1:], partial.condition)
+        )
+        return f"arg_{which}_null({column}, {name}{ordered})"
+    kind = "bool_and" if partial.call in _ALL else "bool_or" if partial.call in _ANY else partial.call
+    return f"{kind}({column})"
+
+
+def run(sql: str, **tables: pa.Table) -> pa.Table:
+    """Run one query over Arrow tables; each is known by its name."""
+    connection = engine.connection()
+    for name, table in tables.items():
+        connection.register(name, table)
+    try:
+        return connection.sql(sql).to_arrow_table()
+    finally:
+        for name in tables:
+            connection.unregister(name)
+
+
+def packed(*tables: pa.Table) -> bytes:
+    """Put tables into the bytes of a state: a version, then each as an Arrow stream behind its length."""
+    parts = [VERSION]
+    for table in tables:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        data = sink.getvalue().to_pybytes()
+        parts += [len(data).to_bytes(8, "little"), data]
+    return b"".join(parts)
+
+
+def unpacked(state: bytes) -> list[pa.Table]:
+    """Return the tables of a state."""
+    tables, at = [], len(VERSION)
+    while at < len(state):
+        end = at + 8 + int.from_bytes(state[at : at + 8], "little")
+        with pa.ipc.open_stream(state[at + 8 : end]) as reader:
+            tables.append(reader.read_all())
+        at = end
+    return tables
+
+
+def fits(table: pa.Table, like: pa.Table) -> pa.Table:
+    """Give a result of DuckDB the exact columns of a table that is kept."""
+    return table.select(like.column_names).cast(like.schema)
+
+
+__all__ = ["LAST_US", "PANE", "Panes", "Turn", "fits", "is_over", "merge_of", "packed", "run", "unpacked"]

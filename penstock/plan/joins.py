@@ -1,0 +1,294 @@
+"""The nodes that bring rows of two inputs together: two streams in time, or a stream and a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from penstock.contracts import Source
+from penstock.durations import span_text
+from penstock.errors import (
+    BadJoin,
+    BadSchema,
+    BadWindow,
+    MissingEventTime,
+    UnknownColumn,
+    UpdatingStream,
+    choices,
+)
+from penstock.plan.node import Node, OneInput
+from penstock.schema import Field, Schema
+from penstock.windows import Window
+
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+Pairs = tuple[tuple[str, str], ...]
+Interval = tuple[int, int]
+# Late rows of each side of a join of streams, in the order of its inputs.
+LATE = ("late_left", "late_right")
+_ASOF: tuple[How, ...] = ("left", "inner")
+_TABLE: tuple[How, ...] = ("inner", "left", "semi", "anti")
+
+
+def late_name(node: str, side: str) -> str:
+    """Return the name that late rows of a node are staged and counted by; a join has those of two sides.
+
+    >>> late_name("aggregate", "late"), late_name("join", "late_right")
+    ('aggregate', 'join+right')
+    """
+    return node if side == "late" else f"{node}+{side.removeprefix('late_')}"
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Which columns a result has: the left's, then those of the right that are no keys, under names of their own."""
+
+    left: Schema
+    right: Schema
+    on: Pairs
+    how: How
+    suffix: str
+
+    @property
+    def rest(self) -> dict[str, str]:
+        """The right's columns that a result has, and what they are called there."""
+        if self.how in ("semi", "anti"):
+            return {}
+        keys = {right for _, right in self.on}
+        mine = set(self.left.names)
+        own = [name for name in self.right.names if name not in keys]
+        return {name: f"{name}{self.suffix}" if name in mine else name for name in own}
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of a result; a side that may be missing is null."""
+        keys = dict(self.on)
+        left = tuple(Field(f.name, f.type, f.nullable or self._lacks_left(f, keys)) for f in self.left)
+        lacks = self.how in ("left", "full")
+        right = (self.right.field(name) for name in self.rest)
+        return Schema(left + tuple(Field(self.rest[f.name], f.type, f.nullable or lacks) for f in right))
+
+    def _lacks_left(self, field: Field, keys: dict[str, str]) -> bool:
+        if self.how not in ("right", "full"):
+            return False
+        return field.name not in keys or self.right.field(keys[field.name]).nullable
+
+    def check(self) -> None:
+        """Raise if keys are missing or differ in type, or if two columns would have one name."""
+        if not self.on:
+            message = "no key is given"
+            raise BadJoin(message, hint=choices("columns on both sides", set(self.left.names) & set(self.right.names)))
+        for left, right in self.on:
+            kinds = _field(self.left, left, "left").type, _field(self.right, right, "right").type
+            if kinds[0] != kinds[1]:
+                message = f"the keys '{left}' and '{right}' have different types: {kinds[0]} and {kinds[1]}"
+                raise BadSchema(message, hint=f'cast one of them before: .with_columns({left}="cast({left} as ...)")')
+        names = [*self.left.names, *self.rest.values()]
+        clash = next((name for name in names if names.count(name) > 1), None)
+        if clash:
+            message = f"two columns of the result would be called '{clash}'"
+            raise BadJoin(message, hint='choose another suffix="...", or rename() one before')
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StreamJoin(Node):
+    """What joins of two streams share: both have their event time, and late rows of either go aside."""
+
+    stateful = True
+    sides = LATE
+    streams: tuple[Node, ...]
+    on: Pairs
+    how: How
+    suffix: str = "_right"
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """Left and right."""
+        return self.streams
+
+    @property
+    def paired(self) -> Paired:
+        """How the two sides' columns come together."""
+        left, right = self.streams
+        return Paired(left.schema, right.schema, self.on, self.how, self.suffix)
+
+    @property
+    def waits(self) -> bool:
+        """A row that meets no other leaves when none can come."""
+        return True
+
+    def side_schema(self, side: str) -> Schema:
+        """Late rows are as they came."""
+        return self.streams[LATE.index(side)].schema
+
+    def _check_streams(self) -> Schema:
+        for node, side in zip(self.streams, ("left", "right"), strict=True):
+            if node.updating:
+                message = f"the rows of the {side} side are updated later"
+                raise UpdatingStream(message, hint='use emit="final" on the window before it')
+            if not node.event_time:
+                message = f"the {side} side has no event time"
+                hint = 'call .event_time(column, max_delay="5s") on it first; a join of all columns has none (full)'
+                raise MissingEventTime(message, hint=hint)
+        self.paired.check()
+        return self.paired.schema
+
+    @property
+    def _keys(self) -> str:
+        types = self.streams[0].schema.types
+        return ", ".join(f"{left} = {right} {types[left]}" for left, right in self.on)
+
+    @property
+    def _rows(self) -> dict[str, str]:
+        return {"left": self.streams[0].schema.nullable().ddl, "right": self.streams[1].schema.nullable().ddl}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Join(StreamJoin):
+    """Rows of two streams with the same key, near each other in time."""
+
+    kind = "join"
+    within: Interval | Window
+
+    def _checked(self) -> Schema:
+        _known(self.how, get_args(How))
+        if isinstance(self.within, Window) and self.within.kind not in ("tumbling", "sliding"):
+            message = f"streams cannot be joined in {self.within}"
+            raise BadWindow(message, hint='use tumbling(), sliding(), or an interval: within=("-5m", "1h")')
+        if not isinstance(self.within, Window) and self.within[0] > self.within[1]:
+            message = f"the interval ends before it begins: {_span(self.within[0])} to {_span(self.within[1])}"
+            raise BadJoin(message, hint="within=(from, to) is the right's time less the left's")
+        return self._check_streams()
+
+    @property
+    def event_time(self) -> bool:
+        """The left's, of a right join the right's; a full join's rows may lack either."""
+        return self.how != "full"
+
+    @property
+    def waits(self) -> bool:
+        """A row without a partner is known when none can come any more."""
+        return self.how in ("left", "right", "full", "anti")
+
+    @property
+    def interval(self) -> Interval:
+        """The right's time less the left's, at least and at most, that the join asks for or implies."""
+        if not isinstance(self.within, Window):
+            return self.within
+        return 1 - self.within.size_us, self.within.size_us - 1
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Both sides' rows wait, as wide as they came in."""
+        return {"keys": self._keys, "how": self.how, "within": self._within, **self._rows}
+
+    @property
+    def _within(self) -> str:
+        if isinstance(self.within, Window):
+            return str(self.within)
+        return f"{_span(self.within[0])} to {_span(self.within[1])}"
+
+    @property
+    def detail(self) -> str:
+        """Keys, kind and time."""
+        return f"{self.how} on {_pairs_text(self.on)} within {self._within}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JoinAsof(StreamJoin):
+    """Each left row with the newest right row of its key that is not newer than it."""
+
+    kind = "join_asof"
+    bucketed = True
+    max_age_us: int | None = None
+
+    def _checked(self) -> Schema:
+        _known(self.how, _ASOF)
+        return self._check_streams()
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Left rows wait for the watermark; of right rows the newest of each key stay."""
+        return {"keys": self._keys, "max_age": _age(self.max_age_us), **self._rows}
+
+    @property
+    def detail(self) -> str:
+        """Keys, kind and age."""
+        return f"{self.how} on {_pairs_text(self.on)}, max_age {_age(self.max_age_us)}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JoinTable(OneInput):
+    """Each row with the row of a table that has its key; of a history, with the one that applied at its time."""
+
+    kind = "join_table"
+    table: Source
+    table_key: tuple[str, ...]
+    on: Pairs
+    how: How
+    suffix: str = "_right"
+    refresh_us: int = 60_000_000
+    valid_from: str | None = None
+    asof: bool = False
+    max_age_us: int | None = None
+
+    def _checked(self) -> Schema:
+        _known(self.how, _ASOF if self.asof else _TABLE)
+        if self.input.updating:
+            message = "the rows that come in are updated later"
+            raise UpdatingStream(message, hint='use emit="final" on the window before it')
+        self._check_history()
+        self.paired.check()
+        rights = sorted(right for _, right in self.on)
+        if rights != sorted(self.table_key):
+            message = f"the table's key is {', '.join(self.table_key)}, and the join is on {', '.join(rights)}"
+            raise BadJoin(message, hint="join on the whole key: one row of the table for each row of the stream")
+        return self.paired.schema
+
+    def _check_history(self) -> None:
+        if self.valid_from and not self.asof:
+            message = f"table '{self.table.name}' has versions of a row (valid_from), so a key is there many times"
+            raise BadJoin(message, hint="use join_asof(): the version that applied at each row's event time")
+        if self.asof and not self.valid_from:
+            message = f"table '{self.table.name}' does not say since when its rows apply"
+            raise BadJoin(message, hint='read it with read_table(..., valid_from="column"), or use join()')
+        if self.asof and not self.input.event_time:
+            message = "the stream has no event time"
+            raise MissingEventTime(message, hint='call .event_time(column, max_delay="5s") first')
+
+    @property
+    def paired(self) -> Paired:
+        """How the two sides' columns come together."""
+        return Paired(self.input.schema, self.table.schema, self.on, self.how, self.suffix)
+
+    @property
+    def detail(self) -> str:
+        """Table, keys, kind, and how often it is read again."""
+        when = f", as of its time, max_age {_age(self.max_age_us)}" if self.asof else ""
+        again = f"read again every {span_text(self.refresh_us)}"
+        return f"{self.how} with table {self.table.name} on {_pairs_text(self.on)}{when}, {again}"
+
+
+def _field(schema: Schema, name: str, side: str) -> Field:
+    try:
+        return schema.field(name)
+    except UnknownColumn as error:
+        message = f"the {side} side has no column '{name}'"
+        raise UnknownColumn(message, hint=error.hint) from None
+
+
+def _known(how: str, valid: tuple[str, ...]) -> None:
+    if how not in valid:
+        message = f"how={how!r} is not known here"
+        raise BadJoin(message, hint=choices("how", valid, str(how)))
+
+
+def _pairs_text(on: Pairs) -> str:
+    return ", ".join(left if left == right else f"{left} = {right}" for left, right in on)
+
+
+def _age(us: int | None) -> str:
+    return "any" if us is None else span_text(us)
+
+
+def _span(us: int) -> str:
+    return f"-{span_text(-us)}" if us < 0 else span_text(us)

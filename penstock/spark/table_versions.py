@@ -1,0 +1,155 @@
+"""The versions of a table that a stream is joined with: which one each epoch sees, kept until no replay asks for it.
+
+Spark reads the table before the epoch's other tasks run, in one task. That task decides: it reads the table again if it
+is time to, and notes durably, once, which version the epoch sees. So an epoch that is computed again after a crash sees
+the same rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import time
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.connectors.tables.reading import TableSource
+from penstock.errors import PenstockError, SourceFailed
+from penstock.folders import Folder
+from penstock.spark.hidden import PREFIX
+
+UNTIL = PREFIX + "until"
+_NEWEST = "newest.json"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Versions:
+    """One table in one query, and the folder of its versions; it travels to the task that reads it."""
+
+    folder: Folder
+    source: TableSource
+    key: tuple[str, ...]
+    valid_from: str | None
+    refresh_s: float
+    kept_epochs: int
+    label: str
+
+    def seen_by(self, epoch: int) -> pa.Table:
+        """Return the table as an epoch sees it; outside of any epoch, as it was read last."""
+        return self._rows(self._decided(epoch) if epoch >= 0 else self._newest())
+
+    def _decided(self, epoch: int) -> str:
+        noted = self.folder / "epochs"
+        before = noted.read(str(epoch))
+        if before is not None:
+            return before.decode()
+        # Another task of the same epoch may be reading the table for another branch.
+        with contextlib.suppress(FileExistsError):
+            noted.write(str(epoch), self._newest().encode(), once=True)
+        self._forget(epoch - self.kept_epochs)
+        return (noted.read(str(epoch)) or b"").decode()
+
+    def _newest(self) -> str:
+        """Return the newest version, read anew if it is time to."""
+        known = json.loads(self.folder.read(_NEWEST) or "{}")
+        if known and 0 <= time.time() - known["at"] < self.refresh_s:
+            return str(known["version"])
+        try:
+            stamp = repr(self.source.stamp())
+            if known and stamp == known["stamp"] != repr(None):
+                return str(known["version"])
+            version = self._write(self._whole())
+        except PenstockError as error:
+            error.node = error.node or self.label
+            if not known or not error.transient:
+                raise
+            _log.warning("%s\n  its last version is used until it can be read", error)
+            version, stamp = known["version"], known["stamp"]
+        noted = {"at": time.time(), "version": version, "stamp": stamp}
+        self.folder.write(_NEWEST, json.dumps(noted).encode())
+        return version
+
+    def _whole(self) -> pa.Table:
+        """Return the rows in the order of their keys, so that equal tables are equal files."""
+        order = [*self.key, *([self.valid_from] if self.valid_from else [])]
+        rows = self.source.rows()
+        known = rows.filter(_all_known(rows, order)).sort_by([(name, "ascending") for name in order]).combine_chunks()
+        same = _same_as_next(known, order)
+        if self.source.unique and pc.any(same).as_py():
+            found = known.select(order).slice(pc.index(same, True).as_py(), 1).to_pylist()[0]
+            message = f"table {self.source.name} has two rows for {found}"
+            hint = "make the key unique, or name all its columns: key=[...]"
+            history = '; for versions of a row, say since when each applies: valid_from="column"'
+            raise SourceFailed(message, node=self.label, hint=hint if self.valid_from else hint + history)
+        return known if self.valid_from is None else _with_until(known, list(self.key), self.valid_from)
+
+    def _write(self, rows: pa.Table) -> str:
+        data = _file(rows)
+        version = f"{hashlib.sha256(data).hexdigest()[:16]}.arrow"
+        if version not in self.folder.names():
+            self.folder.write(version, data)
+        return version
+
+    def _rows(self, version: str) -> pa.Table:
+        """Return a version, from this machine's disk without a copy."""
+        if self.folder.local is not None:
+            return pa.ipc.open_file(pa.memory_map(str(self.folder.local / version))).read_all()
+        return pa.ipc.open_file(self.folder.read(version)).read_all()
+
+    def _forget(self, before: int) -> None:
+        """Drop what no epoch from this one on sees."""
+        noted = self.folder / "epochs"
+        old = [name for name in noted.names() if name.isdigit() and int(name) < before]
+        if len(old) < self.kept_epochs:
+            return
+        for name in old:
+            noted.remove(name)
+        seen = {(noted.read(name) or b"").decode() for name in noted.names()}
+        seen |= {json.loads(self.folder.read(_NEWEST) or "{}").get("version")}
+        for name in self.folder.names():
+            if name.endswith(".arrow") and name not in seen:
+                self.folder.remove(name)
+
+
+def _all_known(rows: pa.Table, names: list[str]) -> pa.Array:
+    """Say of each row whether all its keys are there: one without can never be met."""
+    known = pa.array([True] * rows.num_rows, pa.bool_())
+    for name in names:
+        known = pc.and_(known, pc.is_valid(rows.column(name)))
+    return known
+
+
+def _same_as_next(rows: pa.Table, names: list[str]) -> pa.Array:
+    """Say of each row but the last whether the next one agrees in these columns."""
+    same = pa.array([True] * max(rows.num_rows - 1, 0), pa.bool_())
+    for name in names:
+        values = rows.column(name)
+        same = pc.and_(same, pc.equal(values.slice(0, len(same)), values.slice(1)))
+    return same
+
+
+def _with_until(rows: pa.Table, key: list[str], valid_from: str) -> pa.Table:
+    """Say of each version until when it applies: since when the next of the same key does."""
+    kind = pa.timestamp("us", "UTC")
+    if not rows.num_rows:
+        return rows.append_column(UNTIL, pa.array([], kind))
+    same, since = _same_as_next(rows, key), rows.column(valid_from).cast(kind)
+    following = pc.if_else(same, since.slice(1), pa.scalar(None, kind))
+    return rows.append_column(UNTIL, pa.chunked_array([*_chunks(following), pa.nulls(1, kind)]))
+
+
+def _chunks(values: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    return values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+
+
+def _file(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data

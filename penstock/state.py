@@ -1,0 +1,345 @@
+"""State of a process function: values that belong to one key, kept in the job's checkpoint.
+
+Declared as attributes of a `Process`, used inside its methods, where they hold what belongs to the current key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from builtins import list as _list  # the name is a state's below
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Generic, TypeVar, cast, overload
+
+from penstock.aggregates import Aggregator, state_type
+from penstock.durations import Span, micros, span_text
+from penstock.errors import BadSchema, BadState, BadValue
+from penstock.schema import parse_type, type_of
+
+__all__ = ["Aggregating", "List", "Map", "Reducing", "Value", "aggregating", "list", "map", "reducing", "value"]
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+_HELD: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "double": (float, int),
+    "float": (float, int),
+    "void": (),
+    "binary": (bytes,),
+    "timestamp": (datetime,),
+    "timestamp_ntz": (datetime,),
+    "date": (date,),
+    "interval day to second": (timedelta,),
+    "decimal": (Decimal, int),
+    "array": (_list, tuple),
+    "map": (dict,),
+    "struct": (dict,),
+    **dict.fromkeys(("bigint", "int", "smallint", "tinyint"), (int,)),
+}
+
+
+class Current:
+    """The key whose turn it is: its values, when they expire, and the time at which they are written now."""
+
+    __slots__ = ("expiry", "time_us", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.expiry: dict[str, int] = {}
+        self.time_us = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What a state holds: its Spark type, the classes that are taken for it, and a dataclass if it is one."""
+
+    ddl: str
+    classes: tuple[type, ...]
+    made: type | None = None
+
+    def check(self, value: Any, name: str) -> None:
+        """Refuse what is of another type; anything may be None."""
+        if not isinstance(value, self.classes) and value is not None:
+            message = f"state '{name}' holds {self.ddl}, and was given {type(value).__name__} {value!r}"
+            raise BadState(message, hint="change what is set, or the state's type")
+
+    def packed(self, value: Any) -> Any:
+        """Return a value as it is kept: plain data, which needs no class of the user's to be read."""
+        return dataclasses.asdict(value) if self.made and value is not None else value
+
+    def unpacked(self, value: Any) -> Any:
+        """Return a kept value as the user set it."""
+        return self.made(**value) if self.made and value is not None else value
+
+
+class Handle:
+    """A state as the methods of a process use it."""
+
+    __slots__ = ("_at", "_classes", "_name", "_spec", "_ttl_us")
+
+    def __init__(self, spec: Spec[Any], name: str, at: Current) -> None:
+        self._spec, self._name, self._at = spec, name, at
+        self._classes, self._ttl_us = spec.kinds[0].classes, spec.ttl_us
+
+    def clear(self) -> None:
+        """Forget it for this key."""
+        self._at.values.pop(self._name, None)
+        self._at.expiry.pop(self._name, None)
+
+    def _held(self) -> Any:
+        return self._at.values.get(self._name)
+
+    def _hold(self, value: Any) -> None:
+        at = self._at
+        at.values[self._name] = value
+        if self._ttl_us and at.time_us:
+            at.expiry[self._name] = at.time_us + self._ttl_us
+
+    def _check(self, value: Any, kind: int = 0) -> None:
+        self._spec.kinds[kind].check(value, self._name)
+
+
+class Value(Handle, Generic[T]):
+    """One value per key."""
+
+    __slots__ = ()
+
+    @overload
+    def get(self) -> T | None: ...
+    @overload
+    def get(self, default: T) -> T: ...
+    def get(self, default: T | None = None) -> T | None:
+        """Return it, or the default if nothing is set."""
+        return self._at.values.get(self._name, default)
+
+    def set(self, value: T) -> None:
+        """Set it for this key; None clears it."""
+        if value is None:
+            self.clear()
+            return
+        # In every row's way, so the check is made here and told elsewhere.
+        if not isinstance(value, self._classes):
+            self._check(value)
+        self._hold(value)
+
+
+class List(Handle, Sequence[T], Generic[T]):
+    """A list per key."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return (self._held() or [])[index]
+
+    def __len__(self) -> int:
+        return len(self._held() or ())
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._held() or ())
+
+    def get(self) -> _list[T]:
+        """Return a copy."""
+        return _list(self._held() or ())
+
+    def append(self, value: T) -> None:
+        """Add one at the end."""
+        self.extend((value,))
+
+    def extend(self, values: Iterable[T]) -> None:
+        """Add some at the end."""
+        more = _list(values)
+        for one in more:
+            self._check(one)
+        held = self._held()
+        if held is None:
+            held = []
+        held += more
+        self._hold(held)
+
+    def set(self, values: Iterable[T]) -> None:
+        """Replace the whole list."""
+        self.clear()
+        self.extend(values)
+
+
+class Map(Handle, MutableMapping[K, V], Generic[K, V]):
+    """A dictionary per key: used as Python's own is."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: K) -> V:
+        return cast("V", (self._held() or {})[key])
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._check(key)
+        self._check(value, 1)
+        held = self._held()
+        if held is None:
+            held = {}
+        held[key] = value
+        self._hold(held)
+
+    def __delitem__(self, key: K) -> None:
+        del (self._held() or {})[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._held() or ())
+
+    def __len__(self) -> int:
+        return len(self._held() or ())
+
+    def clear(self) -> None:
+        """Forget all of it for this key."""
+        Handle.clear(self)
+
+
+class Reducing(Handle, Generic[T]):
+    """One value per key, made of all that were added."""
+
+    __slots__ = ()
+
+    def get(self) -> T | None:
+        """Return it, or None if nothing was added."""
+        return cast("T | None", self._held())
+
+    def add(self, value: T) -> None:
+        """Add one: the function makes one value of the held and the added."""
+        self._check(value)
+        held = self._held()
+        made = value if held is None else self._spec.fn(held, value)
+        self._check(made)
+        self._hold(made)
+
+
+class Aggregating(Handle):
+    """An aggregator's accumulator per key."""
+
+    __slots__ = ()
+
+    def get(self) -> Any:
+        """Return the result of all that was added."""
+        aggregator, held = self._spec.fn, self._held()
+        return aggregator.finish(aggregator.start() if held is None else held)
+
+    def add(self, *values: Any) -> None:
+        """Add what `Aggregator.add` takes."""
+        aggregator, held = self._spec.fn, self._held()
+        self._hold(aggregator.add(aggregator.start() if held is None else held, *values))
+
+
+H = TypeVar("H", bound=Handle)
+
+
+class Spec(Generic[H]):
+    """A declared state: what kind it is of, what it holds, and how long it lives after it was last written."""
+
+    def __init__(self, handle: type[H], kinds: tuple[Kind, ...], ttl: Span | None, fn: Any = None) -> None:
+        self.handle, self.kinds, self.fn = handle, kinds, fn
+        self.ttl_us = micros(ttl, "ttl") if ttl is not None else 0
+        if ttl is not None and not self.ttl_us:
+            message = f"ttl {ttl!r} is too short"
+            raise BadValue(message, node=f"state.{self.kind}", hint='leave it out, or write "1h"')
+
+    @property
+    def kind(self) -> str:
+        """The name of the kind."""
+        return self.handle.__name__.lower()
+
+    @property
+    def meaning(self) -> str:
+        """What gives what is kept its meaning; how long it is kept does not."""
+        return f"{self.kind} {', '.join(kind.ddl for kind in self.kinds)}"
+
+    def __str__(self) -> str:
+        return self.meaning + (f", ttl {span_text(self.ttl_us)}" if self.ttl_us else "")
+
+    @overload
+    def __get__(self, process: None, owner: type) -> Spec[H]: ...
+    @overload
+    def __get__(self, process: Any, owner: type) -> H: ...
+    def __get__(self, process: Any, owner: type) -> Any:
+        # In a running process a handle of the same name stands before it, in the instance.
+        if process is None:
+            return self
+        message = f"state of {owner.__name__} is used where there is no key"
+        raise BadState(message, hint="only on_row, on_rows and on_timer have one")
+
+    def packed(self, held: Any) -> Any:
+        """Return what is held as it is kept."""
+        return self._each(held, Kind.packed)
+
+    def unpacked(self, held: Any) -> Any:
+        """Return what is kept as it is held."""
+        return self._each(held, Kind.unpacked)
+
+    @property
+    def plain(self) -> bool:
+        """Whether what is held can be kept as it is."""
+        return not any(kind.made for kind in self.kinds)
+
+    def _each(self, held: Any, change: Callable[[Kind, Any], Any]) -> Any:
+        if self.handle is List:
+            return [change(self.kinds[0], one) for one in held]
+        if self.handle is Map:
+            return {key: change(self.kinds[1], one) for key, one in held.items()}
+        return change(self.kinds[0], held)
+
+
+def value(kind: type[T] | str, *, ttl: Span | None = None) -> Spec[Value[T]]:
+    """Declare one value per key.
+
+    >>> print(value(bool, ttl="1h"))
+    value boolean, ttl 1h
+    """
+    return Spec(Value, (_kind(kind, "value"),), ttl)
+
+
+def list(kind: type[T] | str, *, ttl: Span | None = None) -> Spec[List[T]]:
+    """Declare a list per key; its time to live counts from the last addition."""
+    return Spec(List, (_kind(kind, "list"),), ttl)
+
+
+def map(key: type[K] | str, kind: type[V] | str, *, ttl: Span | None = None) -> Spec[Map[K, V]]:
+    """Declare a dictionary per key; its time to live counts from the last change."""
+    keys = _kind(key, "map")
+    if keys.made or keys.ddl.startswith(("array", "map", "struct")):
+        message = f"the keys of a map cannot be {keys.ddl}"
+        raise BadState(message, node="state.map", hint="use str, int or another plain type")
+    return Spec(Map, (keys, _kind(kind, "map")), ttl)
+
+
+def reducing(kind: type[T] | str, fn: Callable[[T, T], T], *, ttl: Span | None = None) -> Spec[Reducing[T]]:
+    """Declare one value per key that a function makes of two at a time."""
+    if not callable(fn):
+        message = f"{fn!r} is not a function"
+        raise BadState(message, node="state.reducing", hint="write reducing(float, max)")
+    return Spec(Reducing, (_kind(kind, "reducing"),), ttl, fn)
+
+
+def aggregating(aggregator: Aggregator, *, ttl: Span | None = None) -> Spec[Aggregating]:
+    """Declare an aggregator's accumulator per key."""
+    if not isinstance(aggregator, Aggregator):
+        message = f"{aggregator!r} is not an aggregator"
+        raise BadState(message, node="state.aggregating", hint="pass an instance of your subclass of ps.Aggregator")
+    kind = Kind(state_type(aggregator.state), (object,))
+    return Spec(Aggregating, (kind,), ttl, aggregator)
+
+
+def _kind(kind: Any, what: str) -> Kind:
+    try:
+        ddl = parse_type(kind) if isinstance(kind, str) else type_of(kind)
+    except BadSchema as error:
+        message = f"{kind!r} is no type that state can hold"
+        hint = 'pass a Python type (bool, int, float, str, datetime, a dataclass), or a Spark type: "array<double>"'
+        raise BadState(message, node=f"state.{what}", hint=hint) from error
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return Kind(ddl, (kind,), kind)
+    return Kind(ddl, _HELD[ddl.partition("<")[0].partition("(")[0]])

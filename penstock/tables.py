@@ -1,0 +1,79 @@
+"""Tables: what a stream is joined with, read again when it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.contracts import Source
+from penstock.durations import Span, micros
+from penstock.errors import BadSchema, BadValue, PenstockError, choices
+from penstock.schema import Schema, Shape
+from penstock.settings import Settings
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows by key, of which a stream's rows find theirs with `join` or `join_asof`.
+
+    It is read again when it changes, at most every `refresh`; each epoch sees one version of it, also when it is
+    replayed after a crash.
+    """
+
+    source: Source
+    key: tuple[str, ...]
+    valid_from: str | None = None
+    refresh_us: int = 60_000_000
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            message = "no key is given"
+            raise BadValue(message, node=self._label, hint=choices("columns here", self.schema.names))
+        try:
+            for name in (*self.key, *([self.valid_from] if self.valid_from else [])):
+                self.schema.field(name)
+        except PenstockError as error:
+            error.node = self._label
+            raise
+        if self.valid_from and self.schema.field(self.valid_from).type != "timestamp":
+            kind = self.schema.field(self.valid_from).type
+            message = f"valid_from '{self.valid_from}' is a {kind}, not a timestamp"
+            raise BadSchema(message, node=self._label, hint="rows apply since an instant: give the column a time zone")
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of every row."""
+        return self.source.schema
+
+    @property
+    def name(self) -> str:
+        """What is read."""
+        return self.source.name
+
+    @property
+    def _label(self) -> str:
+        return f"read_table '{self.source.name}'"
+
+
+def read_table(
+    name: str,
+    *,
+    connection: str,
+    key: str | Sequence[str],
+    schema: Shape | None = None,
+    valid_from: str | None = None,
+    refresh: Span = "1m",
+) -> Table:
+    """Read a small table to join a stream with; it is read again when it changes, at most every `refresh`.
+
+    `connection` is a name in the settings, `postgresql://...` or `sqlite:///path`, "files" (`name` is then a file or
+    folder of csv, json or Parquet), or "log" and other brokers (`name` is then a topic, whose last row of each key
+    counts). The columns are read from the catalog or from Parquet; csv, json and topics need a schema. With
+    `valid_from`, a key may have many rows: the column says since when each applies, for `join_asof`.
+    """
+    from penstock.connectors.tables.reading import table_source
+
+    names = (key,) if isinstance(key, str) else tuple(key)
+    given = Schema(schema) if schema is not None else None
+    source = table_source(name, connection, given, names, valid_from, Settings.load())
+    return Table(source, names, valid_from, micros(refresh, "refresh"))

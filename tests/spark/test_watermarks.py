@@ -1,0 +1,111 @@
+"""Watermarks: each branch keeps its own, sources that meet wait for one another, and idle ones are left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.settings import Settings
+from penstock.testing import EOF, AdvanceClock, Crash, run_to_end
+from tests.conftest import at
+
+SCHEMA = "k string, v bigint, ts timestamp"
+
+
+@pytest.fixture(params=["auto", "spark"])
+def lane(request: pytest.FixtureRequest, settings: Settings) -> Settings:
+    return replace(settings, lane=request.param)
+
+
+def row(v: int, seconds: float, k: str = "a") -> dict[str, Any]:
+    return {"k": k, "v": v, "ts": at(seconds)}
+
+
+def source(name: str) -> ps.Stream:
+    return ps.from_items([], SCHEMA).named(name)
+
+
+def counted(stream: ps.Stream, name: str, lateness: str = "0s") -> list[ps.Output]:
+    """Count rows in windows of ten seconds; late ones have an output too."""
+    windows = stream.key_by("k").window(ps.tumbling("10s"), allowed_lateness=lateness)
+    counts = windows.aggregate(n="count(*)", last="max(v)").named(name)
+    return [counts.to(ps.collect()).named(f"to-{name}"), counts.side("late").to(ps.collect()).named(f"late-{name}")]
+
+
+def seen(rows: list[dict[str, Any]]) -> list[int]:
+    return sorted(one["v"] for one in rows)
+
+
+# The first epoch reaches second 100. In the second, row 1 is late after 5 s of delay, row 2 after 50 s too.
+ROWS = [row(0, 100), EOF, row(1, 60), row(2, 20), row(3, 101), Crash(), row(4, 61), row(5, 200)]
+
+
+def test_branches_with_other_delays_or_lateness_keep_their_own_late_rows(lane: Settings) -> None:
+    rows = source("rows")
+    short, long = rows.event_time("ts", "5s"), rows.event_time("ts", "50s")
+    outputs = [*counted(short, "short"), *counted(long, "long"), *counted(short, "patient", lateness="45s")]
+    out = run_to_end(ps.Pipeline("p", *outputs), {"rows": ROWS}, settings=lane)
+    alone = run_to_end(ps.Pipeline("p", *counted(short, "short")), {"rows": ROWS}, settings=lane)
+    assert seen(out["late-short"]) == seen(alone["late-short"]) == [1, 2, 4]
+    assert seen(out["late-long"]) == seen(out["late-patient"]) == [2]
+    assert out.counts["short"] == alone.counts["short"]
+    assert [one["n"] for one in sorted(out["to-long"], key=lambda one: one["window_start"])] == [2, 2, 1]
+
+
+def test_the_smallest_watermark_counts_where_sources_meet_and_each_ones_own_before(settings: Settings) -> None:
+    left, right = source("left").event_time("ts", "5s"), source("right").event_time("ts", "5s")
+    outputs = [*counted(left.union(right), "met"), *counted(left, "left-only")]
+    inputs = {"left": [row(0, 100), EOF, row(1, 20)], "right": [row(10, 30), EOF, row(11, 14)]}
+    out = run_to_end(ps.Pipeline("p", *outputs), inputs, settings=settings)
+    # The right source is at second 30, less 5: only what ended by then is late for both together.
+    assert seen(out["late-met"]) == [11]
+    assert seen(out["late-left-only"]) == [1]
+    assert out.counts["union"].rows_in == 4
+
+
+def test_a_union_of_branches_goes_by_both_delays_at_once(settings: Settings) -> None:
+    left, right = source("left").event_time("ts", "5s"), source("right").event_time("ts", "50s")
+    inputs = {"left": [row(0, 100), EOF, row(1, 20)], "right": [row(10, 100), EOF, row(11, 60)]}
+    out = run_to_end(ps.Pipeline("p", *counted(left.union(right), "met")), inputs, settings=settings)
+    assert seen(out["late-met"]) == [1]
+
+
+def test_an_idle_source_is_left_out_until_it_gives_rows_again(lane: Settings) -> None:
+    left = source("left").event_time("ts", "5s")
+    right = source("right").event_time("ts", "5s", idle_after="30s")
+    inputs = {
+        "left": [row(0, 10), row(1, 100), AdvanceClock("31s"), row(2, 15), Crash()],
+        "right": [row(10, 10), EOF, row(11, 96), row(12, 50), Crash()],
+    }
+    out = run_to_end(ps.Pipeline("p", *counted(left.union(right), "met")), inputs, settings=lane)
+    # After 31 s without rows on the right, second 95 counts: what is older is late, on both sides, and nothing else.
+    assert seen(out["late-met"]) == [2, 12]
+    assert out.counts["met"].late == 2
+
+
+def test_without_idle_after_a_silent_source_holds_the_others_back(settings: Settings) -> None:
+    left, right = source("left").event_time("ts", "5s"), source("right").event_time("ts", "5s")
+    inputs = {
+        "left": [row(0, 10), row(1, 100), AdvanceClock("31s"), row(2, 15)],
+        "right": [row(10, 10), EOF, row(12, 50)],
+    }
+    out = run_to_end(ps.Pipeline("p", *counted(left.union(right), "met")), inputs, settings=settings)
+    assert out["late-met"] == []
+
+
+def test_a_run_tells_the_watermark_of_this_epoch_and_who_holds_it_back(tmp_path: Path, settings: Settings) -> None:
+    left = ps.from_items([row(0, 10), row(1, 100)], SCHEMA).named("left").event_time("ts", "5s")
+    right = ps.from_items([row(10, 30)], SCHEMA).named("right").event_time("ts", "10s", idle_after="1h")
+    pipeline = ps.Pipeline("p", *counted(left.union(right), "met"))
+    run = pipeline.start(until="drained", checkpoint=tmp_path / "checkpoint", settings=settings)
+    run.wait()
+    (watermark,) = run.progress().watermarks
+    assert watermark.at == run.progress().watermark == run.report().watermark == at(20)
+    assert watermark.held_by is not None
+    assert (watermark.held_by.source, watermark.held_by.newest) == ("right", at(30))
+    # The window of second 10 is over, and those of seconds 30 and 100 are open.
+    assert run.progress().state_rows == 2
