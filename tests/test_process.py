@@ -13,18 +13,13 @@ import pytest
 import penstock as ps
 from penstock.errors import (
     BadEmit,
-    BadFunction,
     BadProcess,
     BadState,
     BadValue,
     FunctionFailed,
-    NotSerializable,
     UnknownColumn,
 )
 from penstock.keyed.engine import Keyed
-from penstock.keyed.store import Store
-from penstock.plan.changes import compare
-from penstock.plan.fingerprint import described
 from penstock.testing import ProcessTester
 from tests.conftest import at
 
@@ -394,72 +389,3 @@ def test_a_tester_says_which_column_or_output_is_missing() -> None:
         t.send({"ts": at(0)})
     with pytest.raises(BadValue, match="no output 'adit'"):
         t.take("adit")
-
-
-def test_only_keys_that_are_touched_are_unpickled() -> None:
-    keyed = Keyed(Forgetful(), ("k",), ("k", "n"), None, rejects=False, label="process")
-    many = pa.table({"k": [f"key {i}" for i in range(500)], "n": list(range(500))})
-    state = keyed.turn(many, None, 0, 1).state
-    assert state is not None
-    broken = Store(state)
-    place = broken.find(["key 7"])
-    assert place == [None], "keys are told apart by their values as JSON"
-    (place,) = broken.find(['["key 7"]'])
-    assert broken.data(place).to_pybytes() in state
-    damaged = state.replace(broken.data(place).to_pybytes(), b"?" * broken.data(place).size)
-    turned = keyed.turn(pa.table({"k": ["key 8"], "n": [1]}), damaged, 0, 2)
-    assert turned.tables["main"][0].to_pylist() == [{"k": "key 8", "before": 8}]
-
-
-def test_keys_of_several_columns_and_nulls_are_kept_apart() -> None:
-    class Pair(ps.Process):
-        output = "a string, b bigint, n bigint"
-        n = ps.state.value(int)
-
-        def on_row(self, row: dict[str, Any], ctx: ps.Context) -> Iterator[Any]:
-            self.n.set(self.n.get(0) + 1)
-            yield {**ctx.key, "n": self.n.get()}
-
-    t = ProcessTester(Pair(), key=("a", "b"))
-    keys = [("x", 1), ("x", None), (None, 1), ("x", 1), (None, None), (None, 1)]
-    for _ in range(2):
-        t.send(*({"a": a, "b": b} for a, b in keys))
-    assert t.state("x", 1) == t.state(None, 1) == {"n": 4}
-    assert t.state("x", None) == t.state(None, None) == {"n": 2}
-
-
-def rows() -> ps.Stream:
-    return ps.from_items([], "card string, amount double, ts timestamp").named("payments").event_time("ts", "5s")
-
-
-def test_a_plan_shows_the_process_its_keys_and_its_state() -> None:
-    found = rows().key_by("card").process(Fraud)
-    pipeline = ps.Pipeline("fraud", found.to(ps.collect()), found.side("audit").to(ps.console()))
-    shown = pipeline.explain()
-    assert "by card: Fraud (tiny: value boolean, ttl 1h; past: list double)" in shown
-    assert found.side("audit").schema == ps.Schema("card string, past array<double>")
-    assert found.side("late").schema.names == ("card", "amount", "ts")
-    with pytest.raises(NotSerializable, match="calls Python"):
-        pipeline.to_json()
-
-
-def test_state_is_lost_only_when_the_keys_or_an_attribute_change_their_type() -> None:
-    def plan(key: str = "card", **attributes: Any) -> Any:
-        body = {"output": "a int", "on_row": lambda self, row, ctx: None, **attributes}
-        made = rows().key_by(key).process(type("Made", (ps.Process,), body)())
-        return described(ps.Pipeline("p", made.to(ps.collect())).graph)
-
-    value = ps.state.value
-    before = plan(a=value(int), b=ps.state.list(str))
-    same = [plan(b=ps.state.list(str), a=value("bigint", ttl="1h")), plan(a=value(int), c=value(int)), plan()]
-    other = [plan(a=value(float)), plan(a=ps.state.list(int)), plan("amount", a=value(int))]
-    assert [compare(before, now).of("lost") for now in same] == [()] * 3
-    assert [compare(before, now).of("kept") for now in same] == [("process",)] * 3
-    assert [compare(before, now).of("lost") for now in other] == [("process",)] * 3
-
-
-def test_what_is_no_process_is_refused() -> None:
-    with pytest.raises(BadFunction, match="is not a process function"):
-        rows().key_by("card").process(len)  # type: ignore[arg-type]
-    with pytest.raises(BadValue, match="on_error"):
-        rows().key_by("card").process(Fraud(), on_error="ignore")  # type: ignore[arg-type]

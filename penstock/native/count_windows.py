@@ -82,8 +82,8 @@ class CountWindows:
     def _merged(self) -> str:
         place = f"row_number() OVER ({self.panes.partition('rows')} ORDER BY n) - 1 + coalesce(seen.{SEEN}, 0)"
         numbered = f"SELECT {self.panes.of('rows')}, (({place}) // {self._pane})::BIGINT AS {PANE} "
-        numbered += f"FROM rows LEFT JOIN seen ON {self.panes.same_key('rows', 'seen')}"
-        return self.panes.merged(f"({numbered} UNION ALL SELECT {self.panes.listed}, {PANE} FROM panes)", PANE)
+        numbered += f"FROM rows LEFT JOIN seen ON {self.panes.same_key('rows', 'seen')} ORDER BY n"
+        return self.panes.together(numbered, "panes", PANE)
 
     def _windows(self) -> str:
         """Merge the panes of each window that closes."""
@@ -91,5 +91,6 @@ class CountWindows:
         earliest = f"greatest({PANE} - {wide - 1} + {self._step - 1}, 0) // {self._step}"
         numbers = f"range(greatest({earliest}, {_FIRST}), least({PANE} // {self._step}, {_LAST} - 1) + 1)"
         same = self.panes.same_key("panes", "counts")
-        each = f"SELECT {self.panes.of('panes')}, unnest({numbers}) AS {NUMBER} FROM panes JOIN counts ON {same}"
+        each = f"SELECT {self.panes.of('panes')}, {PANE}, unnest({numbers}) AS {NUMBER} "
+        each += f"FROM panes JOIN counts ON {same}"
         return self.panes.merged(f"({each})", NUMBER)

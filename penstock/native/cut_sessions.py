@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.native.panes import LAST_US, Panes, Turn, fits, is_over, packed, run, unpacked
-from penstock.native.steps import TIME
+from penstock.native.steps import TIME, quote
 from penstock.windows import Window
 
 AT, GROUP, SESSION = (f"__penstock_{name}" for name in ("at", "group", "session"))
@@ -35,11 +35,7 @@ class CutSessions:
         now = LAST_US if is_over(turn) else turn.now_us if self.by_clock else turn.watermark_us
         at = str(turn.now_us) if self.by_clock else f"epoch_us({TIME})"
         fresh = f"SELECT {self.panes.listed}, ({at})::BIGINT AS {AT} FROM rows"
-        units = run(
-            self._sorted(f"({fresh} UNION ALL SELECT {self.panes.listed}, {AT} FROM units)"),
-            rows=turn.rows,
-            units=before,
-        )
+        units = run(self._sorted(fresh), rows=turn.rows, units=before)
         if not units.num_rows:
             return
         sessions, starts, ends = self._sessions(units)
@@ -54,10 +50,10 @@ class CutSessions:
         turn.state = packed(fits(left, self.panes.empty(AT))) if left.num_rows else None
         turn.wake_us, turn.ring_us = (None, first) if self.by_clock else (first, None)
 
-    def _sorted(self, of: str) -> str:
-        keys = self.panes.partition("units").replace("units.", "").replace("PARTITION BY", "ORDER BY")
-        group = f"dense_rank() OVER ({keys})" if keys else "1"
-        merged = self.panes.merged(of, AT)
+    def _sorted(self, fresh: str) -> str:
+        keys = ", ".join(map(quote, self.panes.keys))
+        group = f"dense_rank() OVER (ORDER BY {keys})" if keys else "1"
+        merged = self.panes.together(fresh, "units", AT)
         return f"SELECT *, {group} AS {GROUP} FROM ({merged}) ORDER BY {GROUP}, {AT}"
 
     def _sessions(self, units: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
@@ -78,7 +74,8 @@ class CutSessions:
         over = f"SELECT units.* FROM units JOIN windows ON units.{SESSION} = windows.{SESSION} WHERE is_over"
         bounds = "make_timestamptz(starts) AS window_start, make_timestamptz(ends) AS window_end"
         bounds += f", make_timestamptz(ends - 1) AS {TIME}"
-        return f"SELECT m.*, {bounds} FROM ({self.panes.merged(f'({over})', SESSION)}) m JOIN windows USING ({SESSION})"
+        merged = self.panes.merged(f"({over})", SESSION, order=AT)
+        return f"SELECT m.*, {bounds} FROM ({merged}) m JOIN windows USING ({SESSION})"
 
 
 def cut(times: Numbers, firsts: Numbers, longest: int) -> Numbers:

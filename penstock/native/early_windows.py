@@ -42,10 +42,8 @@ class EarlyWindows:
         now = LAST_US if is_over(turn) else turn.now_us if self.by_clock else turn.watermark_us
         fresh = run(self._assigned(turn), rows=turn.rows)
         windows = run(self._touched(turn, now), fresh=fresh, windows=windows)
-        both = (
-            f"(SELECT {self.panes.listed}, {PANE} FROM fresh UNION ALL SELECT {self.panes.listed}, {PANE} FROM panes)"
-        )
-        panes = run(self.panes.merged(both, PANE), fresh=fresh, panes=panes)
+        rows = f"SELECT * EXCLUDE ({LATE}) FROM fresh"
+        panes = run(self.panes.together(rows, "panes", PANE), fresh=fresh, panes=panes)
         if pc.any(windows.column(DUE)).as_py():
             yield run(self._shown(), panes=panes, windows=windows)
         self._keep(turn, now, panes, windows)
@@ -120,7 +118,7 @@ class EarlyWindows:
 
     def _shown(self) -> str:
         start = f"{K} * {self.window.slide_us} + {self.window.offset_us}"
-        each = f"SELECT {self.panes.listed}, unnest({self._numbers}) AS {K} FROM panes"
+        each = f"SELECT {self.panes.listed}, {PANE}, unnest({self._numbers}) AS {K} FROM panes"
         same = f"{self.panes.same_key('p', 'w')} AND p.{K} = w.{K}"
         due = f"SELECT p.* FROM ({each}) p JOIN windows w ON {same} WHERE w.{DUE}"
         bounds = f"make_timestamptz({start}) AS window_start, make_timestamptz({self._end(K)}) AS window_end, "

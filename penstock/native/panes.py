@@ -19,6 +19,10 @@ from penstock.schema import Schema
 from penstock.windows import LAST_US
 
 VERSION = b"\x01"
+PLACE = "__penstock_place"
+# Stands in the SQL of a merge for what lists are ordered by.
+ORDERED = "<order>"
+LISTS = f"flatten(list({{0}} ORDER BY {ORDERED}))"
 _COUNTED = ("rows", "count", "count_if", "sum", "sum_double", "sum_squares")
 _ALL, _ANY = ("bool_and", "every"), ("bool_or", "some", "any")
 
@@ -58,10 +62,19 @@ class Panes:
         fields = [self.rows.nullable().arrow.field(name) for name in self.keys]
         return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in numbers)]).empty_table()
 
-    def merged(self, of: str, *by: str) -> str:
-        """Return the query that merges panes or rows which agree in their keys and in these columns."""
-        columns = [*map(quote, self.keys), *by, *(f"{sql} AS {name}" for name, sql in self.merges)]
-        return f"SELECT {', '.join(columns)} FROM {of}{self.grouped(*by)}"
+    def merged(self, of: str, *by: str, order: str = PANE) -> str:
+        """Return the query that merges panes or rows which agree in their keys and in these columns.
+
+        Lists are put together in an order: that of panes, or of rows behind what is there already.
+        """
+        merges = (f"{sql.replace(ORDERED, order)} AS {name}" for name, sql in self.merges)
+        return f"SELECT {', '.join([*map(quote, self.keys), *by, *merges])} FROM {of}{self.grouped(*by)}"
+
+    def together(self, fresh: str, before: str, *by: str) -> str:
+        """Return the query that merges rows, which have these columns, with the panes that are there already."""
+        old = f"SELECT {self.listed}, {', '.join(by)}, -1 AS {PLACE} FROM {before}"
+        rows = f"SELECT *, row_number() OVER () AS {PLACE} FROM ({fresh})"
+        return self.merged(f"(({rows}) UNION ALL BY NAME ({old}))", *by, order=PLACE)
 
     def grouped(self, *by: str) -> str:
         """Return the GROUP BY of keys and more; without any there is one group, if there is a row."""

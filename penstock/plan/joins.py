@@ -151,7 +151,8 @@ class Join(StreamJoin):
 
     def _checked(self) -> Schema:
         _known(self.how, get_args(How))
-        if isinstance(self.within, Window) and self.within.kind not in ("tumbling", "sliding"):
+        window = self.within if isinstance(self.within, Window) else None
+        if window and (window.kind not in ("tumbling", "sliding") or not window.by_event_time):
             message = f"streams cannot be joined in {self.within}"
             raise BadWindow(message, hint='use tumbling(), sliding(), or an interval: within=("-5m", "1h")')
         if not isinstance(self.within, Window) and self.within[0] > self.within[1]:

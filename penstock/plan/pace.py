@@ -82,6 +82,8 @@ def _only_sparks(node: Node, graph: Graph) -> tuple[str, str] | None:
         return "Spark's real-time mode calls no Python", "write it in SQL"
     if not isinstance(node, _SPARKS_OWN):
         return f"Spark's real-time mode has no {node.kind}", "leave it out"
+    if node.bucketed:
+        return "Spark has no such window, and its real-time mode calls no Python", 'use emit="updates" and event time'
     return None
 
 

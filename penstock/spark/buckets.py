@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
@@ -167,7 +165,8 @@ class _Worker:
         found = [part.to_batches()[0] for part in parts]
         columns = [
             pa.array(buckets[firsts], pa.int32()),
-            pa.array([_newest(part) for part in parts], pa.timestamp("us", "UTC")),
+            # Spark wants a time for its timeouts, and drops what is behind the watermark; of null it knows nothing.
+            pa.nulls(len(parts), pa.timestamp("us", "UTC")),
             pa.array([current_partition()] * len(parts), pa.int32()),
             pa.array([number] * len(parts), pa.int32()),
             pa.array([part.serialize().to_pybytes() for part in found], pa.binary()),
@@ -234,13 +233,6 @@ def _ordered(rows: pa.Table) -> pa.Table:
         return rows
     plain = [field.name for field in rows.schema if not pa.types.is_nested(field.type) and field.name != EVENT_TIME]
     return rows.sort_by([(name, "ascending") for name in (EVENT_TIME, *plain)])
-
-
-def _newest(rows: pa.Table) -> Any:
-    """Return the newest time, a microsecond later: Spark drops what is at the watermark, where no row is late yet."""
-    if EVENT_TIME not in rows.column_names:
-        return None
-    return pc.max(rows.column(EVENT_TIME)).as_py() + timedelta(microseconds=1)
 
 
 def _cut(table: pa.Table) -> Iterator[pa.Table]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -21,7 +21,9 @@ from penstock.plan.graph import upstream
 from penstock.plan.nodes import EventTime, Read
 from penstock.plan.queries import time_key
 from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.clock import declare
+from penstock.spark.clock import declare, is_over, read_ticks
+from penstock.spark.compile import Query
+from penstock.spark.records import Records
 from penstock.spark.writer import EpochWriter
 
 # A line is kept for each time that is declared, so it is not done in every epoch.
@@ -66,6 +68,20 @@ class IdleWatch:
                 yield time_key(time), at
 
 
+def recall_times(checkpoint: Checkpoint, queries: Iterable[Query]) -> None:
+    """Declare again how far each event time has come, where several are in one query.
+
+    Spark keeps the smallest only: a source that gives nothing after a restart would hold the others back for good.
+    """
+    if is_over(read_ticks(checkpoint.folder)):
+        return
+    for query in queries:
+        newest = Records(checkpoint.records(query.name)).newest().newest
+        times = {time_key(node) for node in query.context.nodes if isinstance(node, EventTime)}
+        for key in sorted(times & set(newest)) if len(times) > 1 else ():
+            declare(checkpoint.folder, _instant(newest[key]), key)
+
+
 class IdleSources:
     """The driver's half: looks at the queries of a run between their epochs, and declares what is decided."""
 
@@ -106,7 +122,7 @@ class IdleSources:
 
     def _declare(self, lifts: Iterator[tuple[str, int]]) -> None:
         for key, at in lifts if self._open else ():
-            declare(self._checkpoint.folder, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at), key)
+            declare(self._checkpoint.folder, _instant(at), key)
 
     def _given(self, time: EventTime) -> str:
         reads = [node for node in upstream(time) if isinstance(node, Read)]
@@ -116,3 +132,7 @@ class IdleSources:
         root = self._checkpoint.root
         shift = root.read("clock-shift") if root.local else None
         return monotonic() + int(shift or 0) / 1e6
+
+
+def _instant(micros: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)

@@ -31,7 +31,7 @@ from penstock.spark.connector_scan import by_connector, connector_offsets, keep_
 from penstock.spark.damage import mend, suspect
 from penstock.spark.faults import lost_jvm, translate
 from penstock.spark.figures import Figures
-from penstock.spark.idle import IdleSources
+from penstock.spark.idle import IdleSources, recall_times
 from penstock.spark.layout import keep_layout, layout, query_layout
 from penstock.spark.migrate import migrate
 from penstock.spark.notes import last_offsets, reached_offsets
@@ -175,6 +175,7 @@ class Run:
             spark, self.graph, self.checkpoint, self.settings, closes=closes, limits=self.limits
         )
         self._keep_layout()
+        recall_times(self.checkpoint, self._compiled)
         if resumes(self.graph.nodes) and not is_over(read_ticks(self.checkpoint.folder)):
             self.checkpoint.tick(BEGIN_OF_TIME)
         for query in self._compiled:

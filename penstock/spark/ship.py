@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.functions import row_class
 from penstock.plan.graph import Graph
+from penstock.plan.process import KeyedProcess
 from penstock.plan.stateful import Aggregate
 
 Value = TypeVar("Value")
@@ -70,6 +71,8 @@ def _things(graph: Graph) -> Iterator[Any]:
             yield row_class(fn)
         if isinstance(node, Aggregate):
             yield from map(type, node.python.values())
+        if isinstance(node, KeyedProcess):
+            yield from type(node.process).__mro__
     yield from (type(read.source) for read in graph.reads)
     yield from (type(write.sink) for write in graph.writes)
 

@@ -15,19 +15,17 @@ from penstock.aggregates import Aggregator
 from penstock.native.count_windows import CountWindows
 from penstock.native.cut_sessions import CutSessions
 from penstock.native.early_windows import EarlyWindows
-from penstock.native.panes import Panes, merge_of
+from penstock.native.panes import LISTS, Panes, merge_of
 from penstock.plan.merges import PREFIX as PARTIAL
 from penstock.plan.partials import Halves, halves
 from penstock.plan.stateful import WINDOW_TYPES, Aggregate, Grouped, Reduce, Top
 from penstock.schema import Field, Schema, quoted
 from penstock.spark.buckets import Step, bucketed
 from penstock.spark.context import Context, column, keep_hidden
-from penstock.spark.hidden import EVENT_TIME, ORDER, WATERMARK
+from penstock.spark.hidden import EVENT_TIME
 from penstock.spark.python_state import OUT, Reducer, finished, finished_row, row_partial
 from penstock.spark.ranks import BEST, order_of, ranked
 from penstock.spark.types import schema_of
-
-_LIST = "flatten(list({0}))"
 
 
 def in_buckets(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
@@ -57,45 +55,44 @@ def _step(node: Grouped, panes: Panes, late: str | None) -> Step:
 
 def _late(given: DataFrame, node: Grouped, context: Context) -> str | None:
     """Return the watermark by which windows had ended when the rows came, where one row has several windows."""
-    if not any(name.startswith(WATERMARK) for name in given.columns) or not node.sides:
+    if not node.sides or context.mark_column(node) not in given.columns:
         return None
     return f"greatest({context.mark_column(node)} - {node.lateness_us}, 0)"
 
 
 def _partials(frame: DataFrame, node: Grouped, context: Context) -> tuple[DataFrame, Panes]:
     """Return the partial results of single rows, and how they are merged."""
-    made, merges = _columns(frame, node, context)
+    made, merges = _columns(node, context)
     given = frame.select(*map(column, node.keys), *made, *keep_hidden(frame))
     wanted = (*node.keys, *(name for name, _ in merges))
     rows = Schema(tuple(field for field in schema_of(given) if field.name in wanted))
     return given, Panes(node.keys, tuple(merges), rows)
 
 
-def _columns(frame: DataFrame, node: Grouped, context: Context) -> tuple[list[Column], list[tuple[str, str]]]:
+def _columns(node: Grouped, context: Context) -> tuple[list[Column], list[tuple[str, str]]]:
     """Return the partial columns, and the SQL that merges each."""
     if isinstance(node, Top):
         row = F.struct(*map(column, node.input.schema.names))
         best = F.array(F.struct(F.expr(order_of(node)).alias("by"), row.alias("row")))
-        return [best.alias(BEST)], [(BEST, _LIST.format(BEST))]
+        return [best.alias(BEST)], [(BEST, LISTS.format(BEST))]
     if isinstance(node, Reduce):
-        return [_folded(frame, Reducer(node), node, context).alias(OUT)], [(OUT, _LIST.format(OUT))]
+        return [_folded(Reducer(node), node, context).alias(OUT)], [(OUT, LISTS.format(OUT))]
     assert isinstance(node, Aggregate)
     split = _split(node)
     made = [F.expr(partial.of_row).alias(split.name(i)) for i, partial in enumerate(split.partials)]
     merges = [(split.name(i), merge_of(i, split.partials, PARTIAL)) for i in range(len(split.partials))]
     for result, aggregator in node.python.items():
         name = split.fold_name(result)
-        made.append(_folded(frame, aggregator, node, context).alias(name))
-        merges.append((name, _LIST.format(name)))
+        made.append(_folded(aggregator, node, context).alias(name))
+        merges.append((name, LISTS.format(name)))
     return made, merges
 
 
-def _folded(frame: DataFrame, aggregator: Aggregator, node: Grouped, context: Context) -> Column:
+def _folded(aggregator: Aggregator, node: Grouped, context: Context) -> Column:
     """Return a list with the accumulator of one row; rows are folded by their times, or without these as they come."""
-    in_order = node.window is not None and not node.window.by_event_time
-    place = ORDER if in_order else EVENT_TIME
-    at = F.lit(0) if place not in frame.columns else column(ORDER) if in_order else F.unix_micros(column(EVENT_TIME))
-    return F.array(row_partial(aggregator, node, context, at.cast("bigint")))
+    by_time = node.window is not None and node.window.by_event_time
+    at = F.unix_micros(column(EVENT_TIME)) if by_time else F.lit(0).cast("bigint")
+    return F.array(row_partial(aggregator, node, context, at))
 
 
 def _split(node: Aggregate) -> Halves:

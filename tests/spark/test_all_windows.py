@@ -166,28 +166,43 @@ HELD = history(2)
 EVERY = [row for rows in HELD for row in rows]
 
 
+ROWS, TIMED = ps.from_items([], SCHEMA).named("rows"), stream()
+CUT = ps.session("3s", max_length="8s")
+FOURS = ROWS.key_by("k").window(ps.count_window(4))
+
+
+def play(outputs: dict[str, ps.Stream], lane: Settings) -> Results:
+    first, second, third = HELD
+    return run(outputs, [*first, EOF, *second, AdvanceClock("3h"), *third, Crash(), LATE], lane)
+
+
 @pytest.fixture(scope="module")
 def held(lane: Settings) -> Results:
-    rows, timed = ps.from_items([], SCHEMA).named("rows"), stream()
-    fours = rows.key_by("k").window(ps.count_window(4))
-    cut = ps.session("3s", max_length="8s")
-    whole = timed.window(cut).aggregate(n="count(*)")
+    sliding = TIMED.key_by("k").window(ps.sliding("20s", "10s"), emit="1h")
     outputs = {
-        "fours": fours.aggregate(n="count(*)", total="sum(v)", last="max(ts)", values=InOrder("v")),
-        "sums": fours.reduce(lambda a, b: {**a, "v": (a["v"] or 0) + (b["v"] or 0)}),
-        "best": fours.top(2, "v"),
-        "overlap": rows.window(ps.count_window(50, 20)).aggregate(n="count(*)", mean="avg(v)"),
-        "cut": timed.key_by("k").window(cut).aggregate(n="count(*)", least="min(v)"),
-        "whole": whole,
-        "hours": whole.named("whole").window(ps.tumbling("1h")).aggregate(n="sum(n)"),
-        "early": timed.key_by("k").window(ps.sliding("20s", "10s"), emit="1h").aggregate(n="count(*)", total="sum(v)"),
-        "often": timed.window(ps.global_window(), emit="1h").aggregate(n="count(*)"),
-        "clock": rows.key_by("k").window(ps.tumbling("1h", clock="processing")).aggregate(n="count(*)"),
-        "quiet": rows.window(ps.session("30m", clock="processing")).aggregate(n="count(*)"),
-        "live": rows.window(ps.sliding("2h", "1h", clock="processing"), emit="updates").aggregate(n="count(*)"),
+        "fours": FOURS.aggregate(n="count(*)", total="sum(v)", last="max(ts)", values=InOrder("v")),
+        "cut": TIMED.key_by("k").window(CUT).aggregate(n="count(*)", least="min(v)"),
+        "early": sliding.aggregate(n="count(*)", total="sum(v)"),
+        "clock": ROWS.key_by("k").window(ps.tumbling("1h", clock="processing")).aggregate(n="count(*)"),
     }
-    first, second, third = HELD
-    return run(outputs, [*first, EOF, *second[:9], AdvanceClock("3h"), *second[9:], Crash(), *third, LATE], lane)
+    return play(outputs, lane)
+
+
+@pytest.fixture(scope="module")
+def more(lane: Settings) -> Results:
+    whole = TIMED.window(CUT).aggregate(n="count(*)").named("whole")
+    live = ROWS.window(ps.sliding("2h", "1h", clock="processing"), emit="updates")
+    outputs = {
+        "sums": FOURS.reduce(lambda a, b: {**a, "v": (a["v"] or 0) + (b["v"] or 0)}),
+        "best": FOURS.top(2, "v"),
+        "overlap": ROWS.window(ps.count_window(50, 20)).aggregate(n="count(*)", mean="avg(v)"),
+        "whole": whole,
+        "hours": whole.window(ps.tumbling("1h")).aggregate(n="sum(n)"),
+        "often": TIMED.window(ps.global_window(), emit="1h").aggregate(n="count(*)"),
+        "quiet": ROWS.window(ps.session("30m", clock="processing")).aggregate(n="count(*)"),
+        "live": live.aggregate(n="count(*)"),
+    }
+    return play(outputs, lane)
 
 
 def _fours() -> dict[Any, list[Row]]:
@@ -207,21 +222,23 @@ def test_count_windows_take_rows_in_order_and_the_end_gives_out_what_is_not_full
     assert held.counts["fours"].used == len(EVERY) + 1
 
 
-def test_reduce_and_top_work_in_count_windows(held: Results) -> None:
+@pytest.mark.slow
+def test_reduce_and_top_work_in_count_windows(more: Results) -> None:
     parts = _fours()
-    for row in held["to-sums"]:
+    for row in more["to-sums"]:
         part = parts[row["k"], row["window_number"]]
         assert row["v"] == (sum(one["v"] or 0 for one in part) if len(part) > 1 else part[0]["v"])
     for key, part in parts.items():
-        ranks = [row for row in held["to-best"] if (row["k"], row["window_number"]) == key]
+        ranks = [row for row in more["to-best"] if (row["k"], row["window_number"]) == key]
         ranks.sort(key=lambda row: row["rank"])
         assert [{name: row[name] for name in part[0]} for row in ranks] == _best(part)[:2]
 
 
-def test_count_windows_over_all_keys_overlap(held: Results) -> None:
+@pytest.mark.slow
+def test_count_windows_over_all_keys_overlap(more: Results) -> None:
     every = [*EVERY, LATE]
     parts = [every[i : i + 50] for i in range(0, len(every), 20)]
-    found = {row["window_number"]: row for row in held["to-overlap"]}
+    found = {row["window_number"]: row for row in more["to-overlap"]}
     assert [found[number]["n"] for number in sorted(found)] == [len(part) for part in parts]
     for number, part in enumerate(parts):
         assert found[number]["mean"] == pytest.approx(statistics.mean(r["v"] for r in part if r["v"] is not None))
@@ -241,8 +258,6 @@ def sessions(rows: list[Row], gap: float, longest: float) -> list[tuple[Any, Any
 def test_a_session_is_cut_at_its_longest_length_whatever_the_order_of_rows(held: Results) -> None:
     found = [(row["k"], row["window_start"], row["window_end"], row["n"]) for row in held["to-cut"]]
     assert sorted(found) == [(k, *one) for k in "abc" for one in sessions([r for r in EVERY if r["k"] == k], 3, 8)]
-    assert sorted((r["window_start"], r["window_end"], r["n"]) for r in held["to-whole"]) == sessions(EVERY, 3, 8)
-    assert [row["n"] for row in held["to-hours"]] == [len(EVERY)]
     assert_rows(held["late"], [LATE])
     assert (held.counts["cut"].late, held.counts["cut"].used) == (1, len(EVERY))
 
@@ -260,16 +275,30 @@ def test_early_results_come_at_most_every_span_and_the_final_one_always(held: Re
     sums = {key: [r["v"] for r in rows if r["v"] is not None] for key, rows in groups.items()}
     assert last == {key: (len(groups[key]), sum(values) if values else None) for key, values in sums.items()}
     assert max(shown.values()) <= 3
-    # At once, after three hours without a row of its own, and at the end; the late row is in time for all of time.
-    assert [row["n"] for row in held["to-often"]] == [50, 59, len(EVERY) + 1]
+
+
+@pytest.mark.slow
+def test_a_global_window_is_shown_at_once_then_after_a_span_without_rows_and_at_the_end(more: Results) -> None:
+    # The late row is in time for all of time.
+    assert [row["n"] for row in more["to-often"]] == [50, 100, len(EVERY) + 1]
 
 
 def test_windows_of_the_clock_close_as_time_passes_without_rows(held: Results) -> None:
-    every = len(EVERY) + 1
-    assert [row["n"] for row in held["to-quiet"]] == [59, every - 59]
-    assert sum(row["n"] for row in held["to-clock"]) == every
-    starts = sorted({row["window_start"] for row in held["to-clock"]})
-    assert len(starts) == 2
-    assert all(start.minute == start.second == 0 for start in starts)
-    assert {row["n"] for row in held["to-live"]} >= {50, 59}
-    assert held.counts["clock"].used == every
+    found = defaultdict(int)
+    for row in held["to-clock"]:
+        found[row["window_start"]] += row["n"]
+    assert [found[start] for start in sorted(found)] == [100, len(EVERY) - 99]
+    assert all(start.minute == start.second == 0 for start in found)
+    assert held.counts["clock"].used == len(EVERY) + 1
+
+
+@pytest.mark.slow
+def test_sessions_and_overlapping_windows_of_the_clock_close_too(more: Results) -> None:
+    assert [row["n"] for row in more["to-quiet"]] == [100, len(EVERY) - 99]
+    assert {row["n"] for row in more["to-live"]} >= {50, 100}
+
+
+@pytest.mark.slow
+def test_sessions_over_all_keys_are_cut_and_windows_follow_them(more: Results) -> None:
+    assert sorted((r["window_start"], r["window_end"], r["n"]) for r in more["to-whole"]) == sessions(EVERY, 3, 8)
+    assert [row["n"] for row in more["to-hours"]] == [len(EVERY)]

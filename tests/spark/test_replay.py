@@ -77,6 +77,9 @@ def test_mended_rows_are_replayed_once_and_the_others_are_rejected_again(
     bad = [json.loads(line) for file in (tmp_path / "bad").glob("*.json") for line in file.read_text().splitlines()]
     assert len(bad) == 5 + 3
     assert {one["source"] for one in bad} == {"in"}
+    refused = next(one for one in bad if one["node"] == "checked")
+    assert json.loads(refused["row"]) == {"id": 1000, "at": "2026-01-01T00:00:01Z"}
+    assert refused["raw"] is None
     assert "3 replayed" in penstock(*arguments)
 
 
