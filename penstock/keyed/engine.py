@@ -127,19 +127,17 @@ class _Turn:
     # --- rows -----------------------------------------------------------------------------------
 
     def _rows(self, before: Any, given: _Given, start: int, stop: int) -> None:
-        on_row, ctx, current, outputs = self.process.on_row, self.ctx, self.current, self.outputs
+        on_row, ctx, current, take = self.process.on_row, self.ctx, self.current, self.outputs.take
         begin = start
         for place, (row, time_us) in enumerate(given.between(start, stop), start):
             current.time_us = time_us
             try:
                 made = on_row(row, ctx)
-                ready = outputs.ready(made) if made is not None else None
+                if made is not None:
+                    take(made, time_us)
             except Exception as error:
                 self._refuse(error, given, place, place + 1)
                 before, begin = self._again(before, given, begin, place), place + 1
-                continue
-            if ready:
-                outputs.add(ready, time_us)
 
     def _again(self, before: Any, given: _Given, start: int, stop: int) -> bytes:
         """Bring the state back to what it was before the row at `stop`."""
@@ -158,12 +156,10 @@ class _Turn:
         self.current.time_us = max(given.times[start:stop])
         try:
             made = self.process.on_rows(given.batch(start, stop), self.ctx)
-            ready = self.outputs.ready(made or ())
+            self.outputs.take(made or (), self.current.time_us)
         except Exception as error:
             self._refuse(error, given, start, stop)
             self._load(before, self.ctx.key)
-            return
-        self.outputs.add(ready, self.current.time_us)
 
     def _refuse(self, error: Exception, given: _Given, start: int, stop: int) -> None:
         rows = rows_of(given.table.slice(start, stop - start), self.keyed.names)
@@ -200,11 +196,10 @@ class _Turn:
         self.current.time_us = at if timer.clock == "event" else self.clock_us
         try:
             made = self.process.on_timer(timer, self.ctx)
-            ready = self.outputs.ready(made or ())
+            self.outputs.take(made or (), self.current.time_us)
         except Exception as error:
             what = f"the key was {self.ctx.key}, the timer {timer}"
             raise self._failed(self.process.on_timer, error, what) from error
-        self.outputs.add(ready, self.current.time_us)
         self.ctx._fired = None
 
     # --- state ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ class Output:
 
     def __init__(self, shape: Shape) -> None:
         self.shape, self.name, self.names, self.known = shape, shape.name, shape.names, shape.known
+        self.plain = not shape.nested
         self.rows: list[list[Any]] = []
         self.times: list[int] = []
 
@@ -71,17 +73,30 @@ class Outputs:
         self.main, *sides = map(Output, shapes)
         self.sides = {output.name: output for output in sides}
 
-    def ready(self, emits: Iterable[Any]) -> list[tuple[Output, list[Any]]]:
-        """Check all that one call gave, before any of it counts."""
-        if isinstance(emits, dict | str) or (isinstance(emits, tuple) and emits and isinstance(emits[0], str)):
-            message = f"it returned {emits!r}"
-            raise BadEmit(message, hint="yield rows, or return a list of them")
-        main = self.main
-        return [(main, main.taken(one)) if type(one) is not tuple else self._aside(one) for one in emits]
+    def take(self, emits: Iterable[Any], time_us: int) -> None:
+        """Take all that one call gives, or nothing of it if the call or one of its rows fails.
 
-    def add(self, ready: list[tuple[Output, list[Any]]], time_us: int) -> None:
-        """Let rows count."""
-        for output, values in ready:
+        In every row's way: a plain row of the main output is taken here, all others elsewhere.
+        """
+        if type(emits) is not GeneratorType:
+            _check_iterable(emits)
+        main = self.main
+        rows, names, known, plain = main.rows, main.names, main.known, main.plain
+        before = len(rows)
+        aside: list[tuple[Output, list[Any]]] = []
+        try:
+            for one in emits:
+                if plain and type(one) is dict and one.keys() <= known:
+                    rows.append(list(map(one.get, names)))
+                elif type(one) is tuple:
+                    aside.append(self._aside(one))
+                else:
+                    rows.append(main.taken(one))
+        except BaseException:
+            del rows[before:]
+            raise
+        main.times.extend([time_us] * (len(rows) - before))
+        for output, values in aside:
             output.rows.append(values)
             output.times.append(time_us)
 
@@ -95,6 +110,12 @@ class Outputs:
             raise BadEmit(message, hint=f'yield "side", row; {choices("sides", self.sides)}')
         output = self.sides[emit[0]]
         return output, output.taken(emit[1])
+
+
+def _check_iterable(emits: Any) -> None:
+    if isinstance(emits, dict | str) or (isinstance(emits, tuple) and emits and isinstance(emits[0], str)):
+        message = f"it returned {emits!r}"
+        raise BadEmit(message, hint="yield rows, or return a list of them")
 
 
 def _as_dict(emit: Any) -> dict[str, Any]:
