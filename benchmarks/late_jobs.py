@@ -44,8 +44,8 @@ def without_split() -> Iterator[None]:
 
     with (
         patch("penstock.plan.lanes._ending", no_late),
-        patch("penstock.spark.lower_state.late_aside", lambda frame, node, context: frame),
-        patch("penstock.spark.compile.parts_late", lambda node: False),
+        patch("penstock.spark.lowering.lower_state.late_aside", lambda frame, node, context: frame),
+        patch("penstock.spark.lowering.compile.parts_late", lambda node: False),
     ):
         yield
 

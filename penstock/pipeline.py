@@ -21,7 +21,7 @@ from penstock.settings import Settings
 from penstock.stream import Output
 
 if TYPE_CHECKING:
-    from penstock.spark.connected import ConnectedRun
+    from penstock.spark.alone.connected import ConnectedRun
     from penstock.spark.run import Run
 
 Until = Literal["stopped", "drained", "ended"]
@@ -106,8 +106,8 @@ class Pipeline:
         settings = settings or Settings.load()
         where = folder(checkpoint) if checkpoint else folder(settings.checkpoints) / self.name
         # Plans are built and explained where there is no Java, so Spark is imported only here.
-        from penstock.spark.connected import ConnectedRun
-        from penstock.spark.opening import is_connected
+        from penstock.spark.alone.connected import ConnectedRun
+        from penstock.spark.alone.opening import is_connected
         from penstock.spark.run import Run
 
         if self.overload != "drop" and is_connected(self.graph, where, until, self.pace):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.pacer import FIRST, LARGEST, LEAST, UTILISATION, Limits, Pacer
+from penstock.spark.epochs.pacer import FIRST, LARGEST, LEAST, UTILISATION, Limits, Pacer
 
 TARGET = 5.0
 

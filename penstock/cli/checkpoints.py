@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.tables import Json, show_json, show_table, sized
 from penstock.settings import Settings
-from penstock.spark.inspect import Inspected, Kept, find_checkpoint, inspect
+from penstock.spark.checkpoints.inspect import Inspected, Kept, find_checkpoint, inspect
 
 
 def checkpoints(

@@ -10,9 +10,9 @@ import typer
 from penstock.cli.tables import Json, counted, show_json, show_table, sized
 from penstock.folders import Folder, folder
 from penstock.settings import Settings
-from penstock.spark import savepoints
-from penstock.spark.inspect import find_checkpoint
-from penstock.spark.layout import read_layout
+from penstock.spark.checkpoints import savepoints
+from penstock.spark.checkpoints.inspect import find_checkpoint
+from penstock.spark.checkpoints.layout import read_layout
 
 Named = Annotated[
     str, typer.Argument(metavar="SAVEPOINT", help="Its name in the folder of savepoints, or its path or URL.")

@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.tables import Cell, Json, show_table
 from penstock.settings import Settings
-from penstock.spark.inspect import find_checkpoint
+from penstock.spark.checkpoints.inspect import find_checkpoint
 
 
 def state(
@@ -25,7 +25,7 @@ def state(
     """Show keyed and window state as a table, while the job runs or not."""
     settings = Settings.load()
     root = find_checkpoint(checkpoint, settings)
-    from penstock.spark.state_reader import read_state
+    from penstock.spark.checkpoints.state_reader import read_state
 
     found = read_state(root, settings, node=node, key=key, at=at, limit=limit)
     if json:

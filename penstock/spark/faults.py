@@ -13,7 +13,7 @@ from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.plan.nodes import Filter, Select, WithColumns
 from penstock.plan.stateful import Aggregate
-from penstock.spark.staging import PLANNING, Staging
+from penstock.spark.epochs.staging import PLANNING, Staging
 
 _TRY = {
     "DIVIDE_BY_ZERO": "use try_divide(a, b), or nullif(b, 0): they give null",

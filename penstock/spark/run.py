@@ -23,28 +23,28 @@ from penstock.plan.pace import Pace
 from penstock.plan.stateful import Grouped
 from penstock.report import Progress, Report
 from penstock.settings import Settings
-from penstock.spark.changing import note_parted
-from penstock.spark.checkpoint import Checkpoint, data_folder
-from penstock.spark.clock import BEGIN_OF_TIME, END_OF_TIME, is_over, read_ticks
-from penstock.spark.compile import Query, compile_pipeline, resumes
-from penstock.spark.connector_scan import by_connector, connector_offsets, keep_reader
-from penstock.spark.damage import mend, suspect
+from penstock.spark.alone.connector_scan import by_connector, connector_offsets, keep_reader
+from penstock.spark.alone.opening import FAST_ROWS, check_connectors, keep_pace
+from penstock.spark.checkpoints.changing import note_parted
+from penstock.spark.checkpoints.checkpoint import Checkpoint, data_folder
+from penstock.spark.checkpoints.damage import mend, suspect
+from penstock.spark.checkpoints.layout import keep_layout, layout, query_layout
+from penstock.spark.checkpoints.migrate import migrate
+from penstock.spark.checkpoints.stores import connect, store_settings, with_store
+from penstock.spark.epochs.clock import BEGIN_OF_TIME, END_OF_TIME, is_over, read_ticks
+from penstock.spark.epochs.figures import Figures
+from penstock.spark.epochs.idle import IdleSources, recall_times
+from penstock.spark.epochs.notes import last_offsets, reached_offsets
+from penstock.spark.epochs.pressure import Pressure, limits_of
+from penstock.spark.epochs.records import reported
+from penstock.spark.epochs.watermarks import read_metrics
+from penstock.spark.epochs.writer import EpochWriter, StopRequested
 from penstock.spark.faults import lost_jvm, translate
-from penstock.spark.figures import Figures
-from penstock.spark.idle import IdleSources, recall_times
-from penstock.spark.layout import keep_layout, layout, query_layout
-from penstock.spark.migrate import migrate
-from penstock.spark.notes import last_offsets, reached_offsets
-from penstock.spark.opening import FAST_ROWS, check_connectors, keep_pace
-from penstock.spark.pressure import Pressure, limits_of
-from penstock.spark.records import reported
+from penstock.spark.lowering.compile import Query, compile_pipeline, resumes
+from penstock.spark.lowering.wakeups import Alarm
 from penstock.spark.session import query_settings, session
 from penstock.spark.ship import ship_archive, ship_code
-from penstock.spark.stores import connect, store_settings, with_store
 from penstock.spark.types import schema_of
-from penstock.spark.wakeups import Alarm
-from penstock.spark.watermarks import read_metrics
-from penstock.spark.writer import EpochWriter, StopRequested
 
 Until = Literal["stopped", "drained", "ended"]
 POLL_SECONDS = 0.05

@@ -261,8 +261,8 @@ def test_hand_written_spark_has_the_settings_of_penstock() -> None:
     from benchmarks.peers.spark import tuned
     from penstock.folders import folder
     from penstock.settings import Settings
+    from penstock.spark.checkpoints.stores import store_settings
     from penstock.spark.session import _DEFAULTS, _heap, query_settings
-    from penstock.spark.stores import store_settings
 
     ours = {**_DEFAULTS, **query_settings(Settings(parallelism=3), branches=False), "spark.driver.memory": _heap()}
     ours |= store_settings(folder("checkpoint"), Settings())

@@ -21,7 +21,7 @@ import penstock as ps
 from penstock.connectors.datagen import DataGen
 from penstock.errors import DiskFull, PenstockError, RunError
 from penstock.settings import Settings
-from penstock.spark.connected import ConnectedRun
+from penstock.spark.alone.connected import ConnectedRun
 from penstock.spark.run import Run
 from tests.cluster.standalone import wait_for
 from tests.databases import running_postgres

@@ -20,9 +20,9 @@ from penstock.contracts import Epoch
 from penstock.errors import BadValue, OverloadRefused, SinkFailed, UnknownSetting
 from penstock.folders import LocalFolder
 from penstock.settings import Settings
-from penstock.spark.admission import Admission
-from penstock.spark.notes import FROM, pace_note
-from penstock.spark.pacer import Limits
+from penstock.spark.epochs.admission import Admission
+from penstock.spark.epochs.notes import FROM, pace_note
+from penstock.spark.epochs.pacer import Limits
 from tests.connectors.topics import SECONDS, Topic, fresh, until
 
 ROW_SECONDS, TARGET_SECONDS = 0.001, 1.0

@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import CheckpointDamaged
 from penstock.folders import folder
 from penstock.settings import Settings
-from penstock.spark.inspect import inspect
+from penstock.spark.checkpoints.inspect import inspect
 from tests.spark.stateful_jobs import expected, feed, job, on, snapshots_soon, written
 
 FED = 4
@@ -115,7 +115,7 @@ def test_a_damaged_checkpoint_gives_the_results_of_a_whole_one(
     feed(data / "in", FED)
     job(data).run(until="ended", checkpoint=data / "checkpoint", settings=on(settings, state))
     assert written(data / "out") == expected(FED + 1)
-    (said,) = (record.message for record in caplog.records if record.name == "penstock.spark.damage")
+    (said,) = (record.message for record in caplog.records if record.name == "penstock.spark.checkpoints.damage")
     assert "set-aside" in said
     assert not inspect(folder(data / "checkpoint")).queries["final"].damaged
 

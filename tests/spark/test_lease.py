@@ -13,9 +13,9 @@ import penstock as ps
 from penstock.errors import CheckpointDamaged, CheckpointInUse, CheckpointMismatch, SettingsError
 from penstock.pipeline import Pipeline
 from penstock.settings import Settings
-from penstock.spark import lease as module
-from penstock.spark.checkpoint import Checkpoint
-from penstock.spark.lease import DiskLease
+from penstock.spark.checkpoints import lease as module
+from penstock.spark.checkpoints.checkpoint import Checkpoint
+from penstock.spark.checkpoints.lease import DiskLease
 
 HOLDER = """
 import fcntl, sys

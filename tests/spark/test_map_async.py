@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock.errors import BadFunction, BadValue, FunctionFailed, UpdatingStream
 from penstock.settings import Settings
-from penstock.spark.async_calls import AHEAD, AsyncCaller, Calls
+from penstock.spark.lowering.async_calls import AHEAD, AsyncCaller, Calls
 from penstock.testing import Crash, assert_rows, run_to_end
 from tests.conftest import at
 from tests.lookups import Client, Lookups, looking_up

@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.errors import BadValue, CheckpointMismatch, SinkFailed
 from penstock.folders import folder
 from penstock.settings import Settings
-from penstock.spark.checkpoint import Checkpoint, data_folder
+from penstock.spark.checkpoints.checkpoint import Checkpoint, data_folder
 
 SCHEMA = "k string, v int, x double, ts timestamp"
 

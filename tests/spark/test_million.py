@@ -22,8 +22,8 @@ import penstock as ps
 from penstock.folders import folder
 from penstock.report import Counts, Report
 from penstock.settings import Settings
-from penstock.spark.history import History
-from penstock.spark.layout import read_layout
+from penstock.spark.checkpoints.history import History
+from penstock.spark.checkpoints.layout import read_layout
 
 SCHEMA = "id bigint not null, k string, v bigint, ts timestamp"
 BEGIN = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000

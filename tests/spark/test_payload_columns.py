@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from penstock.connectors.topics import TopicSource
 from penstock.contracts import Rejected
 from penstock.schema import Schema
-from penstock.spark.payload_columns import REASON, rejected, rows
+from penstock.spark.alone.payload_columns import REASON, rejected, rows
 
 TYPES = ["string", "bigint", "int", "tinyint", "double", "float", "boolean", "date", "timestamp", "timestamp_ntz"]
 VALUES = [

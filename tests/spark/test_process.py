@@ -16,7 +16,7 @@ from penstock.connectors.items import ItemSource
 from penstock.errors import CheckpointMismatch, DanglingBranch, FunctionFailed, MissingEventTime
 from penstock.folders import folder
 from penstock.settings import Settings
-from penstock.spark.state_reader import read_state
+from penstock.spark.checkpoints.state_reader import read_state
 from penstock.testing import EOF, AdvanceClock, AdvanceTime, Crash, ProcessTester, assert_rows, run_to_end
 from tests.conftest import at
 

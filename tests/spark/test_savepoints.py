@@ -16,8 +16,8 @@ from penstock.errors import CheckpointDamaged, CheckpointExists, CheckpointMissi
 from penstock.folders import folder
 from penstock.folders.objects import ObjectFolder
 from penstock.settings import Settings
-from penstock.spark.inspect import inspect
-from penstock.spark.savepoints import create_savepoint, read_savepoint, restore_savepoint
+from penstock.spark.checkpoints.inspect import inspect
+from penstock.spark.checkpoints.savepoints import create_savepoint, read_savepoint, restore_savepoint
 from tests.s3 import BUCKET
 from tests.spark.stateful_jobs import expected, feed, job, on, written
 

@@ -12,7 +12,7 @@ from penstock.cli.state import state
 from penstock.errors import CheckpointMissing
 from penstock.folders import folder
 from penstock.settings import Settings
-from penstock.spark.state_reader import read_state
+from penstock.spark.checkpoints.state_reader import read_state
 from tests.conftest import at
 from tests.spark.stateful_jobs import on
 

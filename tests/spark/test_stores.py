@@ -21,10 +21,10 @@ from penstock.errors import CheckpointDamaged, CheckpointInUse, CheckpointMismat
 from penstock.folders.objects import ObjectFolder
 from penstock.pipeline import Pipeline
 from penstock.settings import Settings
-from penstock.spark import store_lease
-from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.checkpoints import store_lease
+from penstock.spark.checkpoints.checkpoint import Checkpoint
+from penstock.spark.checkpoints.store_lease import StoreLease
 from penstock.spark.jars import jar_sets
-from penstock.spark.store_lease import StoreLease
 from tests.s3 import BUCKET, SpoilingProxy
 
 JOB = """

@@ -27,7 +27,7 @@ from penstock.errors import (
 )
 from penstock.folders import LocalFolder
 from penstock.settings import Settings
-from penstock.spark.table_versions import Versions
+from penstock.spark.lowering.table_versions import Versions
 from penstock.testing import EOF, Crash, run_to_end
 from tests.conftest import at
 

@@ -1,0 +1,1 @@
+"""Queries that Spark runs alone, by its own Kafka connector."""

@@ -1,0 +1,83 @@
+"""What a query of Spark's own says of its batches, as the counts and figures of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from penstock.folders import Folder
+from penstock.plan.graph import Graph
+from penstock.plan.node import Node
+from penstock.plan.nodes import Read
+from penstock.report import Progress
+from penstock.spark.alone.connected_queries import ConnectedQuery
+from penstock.spark.epochs.records import Records, Totals
+from penstock.spark.epochs.tally import Counted, tally
+
+
+class Meter:
+    """Adds up the batches of one query; `owned` are the nodes that no other query counts."""
+
+    def __init__(self, query: ConnectedQuery, owned: list[Node], graph: Graph, folder: Folder) -> None:
+        self.query, self.owned, self.graph = query, owned, graph
+        self.records = Records(folder)
+        self.batch = -1
+        self.reached: dict[str, dict[str, Any]] = {}
+        self._totals: Totals | None = None
+        self.progress = self._progress(self.records.newest())
+
+    def note(self, told: Sequence[str]) -> None:
+        """Take Spark's words on batches that are done, in their order."""
+        for text in told:
+            batch = json.loads(text)
+            if self._totals is None:
+                self._totals = self._before(batch["batchId"])
+            self.batch = batch["batchId"]
+            self.reached = {topic: ends for one in batch["sources"] for topic, ends in (one["endOffset"] or {}).items()}
+            out = max(0, batch["sink"]["numOutputRows"])
+            self._totals = self._totals.plus({self.query.output: out}, self._counted(batch))
+            self.progress = self._progress(self._totals)
+            self._figures(batch, out)
+        if told and self._totals is not None:
+            self.records.write(self.batch, self._totals)
+
+    def _before(self, batch: int) -> Totals:
+        """Return what was counted before a batch; of batches that are done again without a trace, all that there is."""
+        found = self.records.before(batch)
+        return found if found.epochs else self.records.newest()
+
+    def _counted(self, batch: dict[str, Any]) -> Counted:
+        metrics = batch.get("observedMetrics", {})
+        staged: Counted = {}
+        for read in self.query.reads:
+            seen = metrics.get(f"in:{self.graph.name(read)}") or {}
+            staged[self.graph.name(read)] = {"rows_in": seen.get("rows", 0), "rejected": seen.get("rejected", 0)}
+        if self.query.stateful is not None:
+            late = sum(operator["numRowsDroppedByWatermark"] for operator in batch["stateOperators"])
+            staged[self.graph.name(self.query.stateful)] = {"late": late}
+        observed = {name: seen["rows"] for name, seen in metrics.items() if name.startswith("out:")}
+        whole = tally(self.graph, list(self.query.nodes), staged, observed)
+        return {self.graph.name(node): whole[self.graph.name(node)] for node in self.owned}
+
+    def _figures(self, batch: dict[str, Any], out: int) -> None:
+        seconds = max(batch["batchDuration"], 1) / 1000
+        self.progress.epoch, self.progress.epoch_ms = batch["batchId"], batch["batchDuration"]
+        self.progress.rows_in_per_s, self.progress.rows_out_per_s = batch["numInputRows"] / seconds, out / seconds
+        self.progress.state_rows = sum(operator["numRowsTotal"] for operator in batch["stateOperators"])
+        mark = batch.get("eventTime", {}).get("watermark")
+        if mark and not mark.startswith("1970-01-01T00:00:00"):
+            behind = timedelta(microseconds=self.query.lateness_us)
+            self.progress.watermark = datetime.fromisoformat(mark) + behind
+
+    def _progress(self, totals: Totals) -> Progress:
+        counts = totals.counts.values()
+        reads = [self.graph.name(node) for node in self.owned if isinstance(node, Read)]
+        return Progress(
+            epochs=totals.epochs,
+            rows_in=sum(totals.counts.get(name, {}).get("rows_in", 0) for name in reads),
+            rows_out=totals.rows.get(self.query.output, 0),
+            late=sum(node.get("late", 0) for node in counts),
+            rejected=sum(node.get("rejected", 0) for node in counts),
+        )

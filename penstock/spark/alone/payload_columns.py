@@ -1,0 +1,124 @@
+"""Payloads to rows and back inside Spark, with the meaning that `connectors/payloads.py` has in Python.
+
+Spark's own `from_json` takes what Penstock refuses: text after the document, keys that are there twice, single quotes,
+numbers for text. So each document is also parsed as a variant, which knows the type that every value was written in.
+The variant must not end early: it is read in an array whose second element is a hash of the text itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from penstock.contracts import REJECTED, ROW_KEY, Sink
+from penstock.schema import Field, Schema, quoted
+from penstock.spark.hidden import PREFIX
+from penstock.spark.lowering.context import column, with_key
+
+REASON = PREFIX + "reason"
+_VALUE, PLACE = PREFIX + "value", PREFIX + "place"
+_TEXT, _PARSED, _ROW = PREFIX + "text", PREFIX + "parsed", PREFIX + "row"
+_DATE = r"\d{4}-\d\d-\d\d"
+_NAIVE = rf"{_DATE}([T ](\d\d|\d\d:\d\d|\d\d:\d\d:\d\d(\.\d{{1,6}})?)"
+_LOOKS = {
+    "timestamp": rf"^{_NAIVE}(Z|[+-]\d\d(:?\d\d)?)?)?$",
+    "timestamp_ntz": f"^{_NAIVE})?$",
+    "date": f"^{_DATE}$",
+}
+# What `from_json` is asked for: it would cut a number to a byte, and has a wider notion of times.
+_WIRE = {**dict.fromkeys(("tinyint", "smallint", "int"), "bigint"), **dict.fromkeys(_LOOKS, "string")}
+_NUMBERS = "(BIGINT|DOUBLE|FLOAT|DECIMAL.*)"
+_KINDS = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "BIGINT"),
+    **dict.fromkeys(("float", "double"), _NUMBERS),
+    "boolean": "BOOLEAN",
+}
+_WRITTEN = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
+def rows(records: DataFrame, spec: dict[str, Any]) -> DataFrame:
+    """Return a topic's records with the columns of its rows added, and in REASON why one is none."""
+    place = F.concat(F.lit(f"{spec['name']}/"), "partition", F.lit("@"), "offset")
+    included = [F.col(name).alias(f"_{name}") for name in spec["include"]]
+    read = _json if spec["format"] == "json" else _raw
+    return read(records.select(F.col("value").alias(_VALUE), place.alias(PLACE), *included), Schema(spec["schema"]))
+
+
+def rejected(parsed: DataFrame, node: str) -> DataFrame:
+    """Return the records that are no rows, in the schema that rejected rows have."""
+    given = {"node": F.lit(node), "reason": column(REASON), "raw": F.coalesce(_VALUE, F.lit(b""))}
+    given |= {"source": F.lit(node), "position": column(PLACE)}
+    bad = parsed.filter(column(REASON).isNotNull())
+    return bad.select(*(given.get(f.name, F.lit(None)).cast(f.type).alias(f.name) for f in REJECTED))
+
+
+def records(rows: DataFrame, sink: Sink) -> DataFrame:
+    """Return rows as records for a topic."""
+    keyed = with_key(rows, sink)
+    own = [column(name) for name in rows.columns]
+    value = own[0].cast("binary") if (sink.spec() or {})["format"] == "raw" else F.to_json(F.struct(*own), _WRITTEN)
+    key = [column(ROW_KEY).alias("key")] if sink.row_key is not None else []
+    return keyed.select(*key, value.alias("value"))
+
+
+def _json(records: DataFrame, schema: Schema) -> DataFrame:
+    wire = ", ".join(f"{quoted(field.name)} {_WIRE.get(field.type, field.type)}" for field in schema)
+    whole = F.concat(F.lit("["), _TEXT, F.lit(","), F.xxhash64(_TEXT).cast("string"), F.lit("]"))
+    texts = records.withColumn(_TEXT, _text())
+    parsed = texts.withColumns({_PARSED: F.try_parse_json(whole), _ROW: F.from_json(_TEXT, wire)})
+    values = {f.name: _typed(column(_ROW)[f.name], f) for f in schema}
+    return parsed.withColumns(values | {REASON: _why_not_json(schema, values)})
+
+
+def _text() -> Column:
+    return F.try_validate_utf8(F.col(_VALUE).cast("string"))
+
+
+def _typed(value: Column, field: Field) -> Column:
+    if field.type in ("float", "double"):
+        return F.when(F.abs(value) != float("inf"), value)
+    if field.type not in _LOOKS:
+        return value.try_cast(field.type) if field.type in _WIRE else value
+    return F.when(value.rlike(_LOOKS[field.type]), _to_the_second(value).try_cast(field.type))
+
+
+def _to_the_second(time: Column) -> Column:
+    """Spark takes a zone only behind seconds."""
+    with_minutes = F.regexp_replace(time, "^(.{13})(Z|[+-])", "$1:00$2")
+    return F.regexp_replace(with_minutes, "^(.{16})(Z|[+-])", "$1:00$2")
+
+
+def _why_not_json(schema: Schema, values: dict[str, Column]) -> Column:
+    whole = F.coalesce(F.try_variant_get(_PARSED, "$[1]", "bigint") == F.xxhash64(_TEXT), F.lit(False))
+    is_object = F.schema_of_variant(_at("$[0]")).startswith("OBJECT")
+    why = F.when(F.isnull(_VALUE), "no payload: a tombstone").when(F.isnull(_TEXT), "not JSON: not UTF-8")
+    why = why.when(~whole, "not JSON: it does not parse as one document").when(~is_object, "not a JSON object")
+    for field in schema:
+        given = _at(f"$[0]['{field.name}']")
+        kind = F.schema_of_variant(given)
+        misfit = ~kind.rlike(f"^({_KINDS.get(field.type, 'STRING')})$") | values[field.name].isNull()
+        shown = F.concat(
+            F.lit(f"column {field.name}: "), F.to_json(given).substr(1, 200), F.lit(f" cannot be read as {field.type}")
+        )
+        why = why.when((kind != "VOID") & misfit, shown)
+    return _not_null(why, schema, values)
+
+
+def _not_null(why: Column, schema: Schema, values: dict[str, Column]) -> Column:
+    for field in schema:
+        if not field.nullable:
+            why = why.when(values[field.name].isNull(), f"column {field.name}: null, but it is declared not null")
+    return why
+
+
+def _at(path: str) -> Column:
+    return F.variant_get(_PARSED, path, "variant")
+
+
+def _raw(records: DataFrame, schema: Schema) -> DataFrame:
+    (field,) = schema
+    value = column(_VALUE) if field.type == "binary" else _text()
+    why = F.when(column(_VALUE).isNotNull() & value.isNull(), "not UTF-8")
+    return records.withColumns({field.name: value, REASON: _not_null(why, schema, {field.name: value})})

@@ -1,0 +1,126 @@
+"""Whether a checkpoint may go on with another plan than the one that wrote it, decided before Spark starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.errors import CheckpointMismatch
+from penstock.folders import Folder
+from penstock.plan.changes import Changes, check_names, compare, reached_anew
+from penstock.plan.fingerprint import Described
+from penstock.spark.checkpoints.history import History
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_OTHER = "run the old version, or choose another --checkpoint folder"
+
+
+@dataclass(frozen=True)
+class Version:
+    """A plan as a checkpoint knows it: its nodes, the lane of each event time, and its fingerprint as a whole."""
+
+    pipeline: str
+    nodes: dict[str, Described]
+    times: dict[str, str]
+    skeleton: str
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What has to be done before Spark may go on: from which folder, what changed, and into how many partitions."""
+
+    old: Folder
+    changes: Changes
+    partitions: int | None = None
+    moved: bool = False
+
+    @property
+    def said(self) -> str:
+        """One line for the user."""
+        parts = [f"the plan changed: {self.changes.summary}"] if self.changes else []
+        parts += ["the event time moved to the other lane"] if self.moved else []
+        parts += [f"the state has {self.partitions} partitions now"] if self.partitions else []
+        return "; ".join(parts)
+
+
+def migration(
+    data: Folder, old: Version, new: Version, *, allowed: Sequence[str] = (), partitions: int | None = None
+) -> Migration | None:
+    """Return what a changed plan needs, or None if it is not changed; raises if it may not go on."""
+    check_names(allowed, old.nodes, new.nodes)
+    changes = compare(old.nodes, new.nodes)
+    moved = any(old.times.get(node, lane) != lane for node, lane in new.times.items())
+    queries = (
+        {name: History(data / "queries" / name) for name in (data / "queries").names()}
+        if (changes or moved or partitions)
+        else {}
+    )
+    if changes:
+        _nothing_lost(data, old, new, changes, allowed)
+        _nothing_half_written(data, old, new, queries, allowed)
+    wanted = partitions if partitions and _other_partitions(queries, partitions) else None
+    return Migration(data, changes, wanted, moved) if changes or moved or wanted else None
+
+
+def _nothing_lost(data: Folder, old: Version, new: Version, changes: Changes, allowed: Sequence[str]) -> None:
+    lost = [name for name in changes.of("lost") if name not in allowed]
+    if lost:
+        flags = " ".join(f"--allow-drop {name}" for name in lost)
+        message = (
+            f"checkpoint {data} was written by another version of '{new.pipeline}' (fingerprint {old.skeleton} there, "
+            f"{new.skeleton} here), and not all of its state can be kept:\n{changes.table}"
+        )
+        raise CheckpointMismatch(message, hint=f"accept the loss with {flags}; or {_OTHER}")
+
+
+def _nothing_half_written(
+    data: Folder, old: Version, new: Version, queries: dict[str, History], allowed: Sequence[str]
+) -> None:
+    """Refuse to finish an epoch otherwise than it was begun, where a sink may have a part of it."""
+    open_epochs = {name: history.logged[-1] for name, history in queries.items() if _is_open(history)}
+    if not open_epochs:
+        return
+    parted = [sink for query in open_epochs for sink in _parted(data, query, old)]
+    mixed = [name for name in reached_anew(old.nodes, new.nodes, parted) if name not in allowed]
+    sealed = [name for name, epoch in open_epochs.items() if data.read(f"staged/{name}/outbox/{epoch}/sealed")]
+    if mixed or sealed:
+        number = max(open_epochs.values())
+        what = f"sink '{mixed[0]}' may have a part of its rows" if mixed else "its rows wait to be written"
+        message = f"epoch {number} was begun by the old version of '{new.pipeline}' and not finished: {what}"
+        accept = f", or accept it with --allow-drop {mixed[0]}" if mixed and not sealed else ""
+        raise CheckpointMismatch(message, hint=f"finish it: run the old version with --until drained{accept}")
+
+
+def note_parted(data: Folder, query: str, sinks: Sequence[str]) -> None:
+    """Note which sinks of a query write an epoch part by part, so that after a crash they may have some of it."""
+    text = json.dumps(list(sinks)).encode()
+    if data.read(f"parted-{query}.json") != text:
+        data.write(f"parted-{query}.json", text)
+
+
+def _parted(data: Folder, query: str, old: Version) -> list[str]:
+    noted = data.read(f"parted-{query}.json")
+    return json.loads(noted) if noted else [name for name, node in old.nodes.items() if node.kind == "write"]
+
+
+def _is_open(history: History) -> bool:
+    return bool(history.logged) and history.logged[-1] not in history.committed
+
+
+def _other_partitions(queries: dict[str, History], wanted: int) -> bool:
+    """Say whether state has another number of partitions, and refuse if that cannot be changed."""
+    for history in (one for one in queries.values() if one.stores and one.committed):
+        conf = history.header(history.committed[-1])["conf"]
+        if int(conf[PARTITIONS]) == wanted:
+            continue
+        if "RocksDB" not in conf[_PROVIDER]:
+            message = f"state_partitions = {wanted}: the checkpoint has {conf[PARTITIONS]}, and its state is in memory"
+            hint = 'only state="rocksdb", chosen when the checkpoint was begun, can be cut anew; leave the setting out'
+            raise CheckpointMismatch(message, hint=hint)
+        if _is_open(history):
+            message = f"state_partitions = {wanted}: epoch {history.logged[-1]} was begun and not finished"
+            raise CheckpointMismatch(message, hint=f"run it with {conf[PARTITIONS]} and --until drained first")
+        return True
+    return False

@@ -1,0 +1,227 @@
+"""A checkpoint: the folder that holds a job's whole past.
+
+penstock.json     pipeline, lineage, fingerprints     pace       what kind of run wrote it
+queries/NAME/     Spark's offsets, commits and state  sources/   notes of each source
+staged/NAME/      late and rejected rows of epochs    epochs/    what each epoch did
+ticks.jsonl       times that the driver declared      lease*     who uses it, always in the root
+
+They are in the root, or in `generations/N` of it if the file `current` holds the number N.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CheckpointDamaged, CheckpointError, CheckpointMismatch, DiskFull, SettingsError, StoreFailed
+from penstock.folders import Folder, folder
+from penstock.plan.changes import compare
+from penstock.plan.fingerprint import Described, described, fingerprints, skeleton
+from penstock.plan.graph import Graph
+from penstock.plan.lanes import split_lanes
+from penstock.plan.nodes import EventTime
+from penstock.settings import Settings
+from penstock.spark.checkpoints.changing import Migration, Version, migration
+from penstock.spark.checkpoints.generations import CURRENT, begin_generation, drop_leftovers, generation, make_current
+from penstock.spark.checkpoints.lease import lease_on
+from penstock.spark.epochs.clock import declare
+from penstock.spark.epochs.staging import Staging
+
+FORMAT = 2
+IDENTITY = "penstock.json"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a checkpoint belongs to."""
+
+    format: int
+    pipeline: str
+    lineage: str
+    skeleton: str
+    nodes: dict[str, str]
+    times: dict[str, str]
+    plan: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def version(self) -> Version:
+        """The plan, as another one is compared with it."""
+        nodes = {name: Described(**node) for name, node in self.plan.items()}
+        return Version(self.pipeline, nodes, self.times, self.skeleton)
+
+
+class Checkpoint:
+    """Opened by one driver; refuses a pipeline that it does not belong to.
+
+    `root` has the lease; `folder` has the data, and is the root itself or a generation in it.
+    """
+
+    def __init__(
+        self,
+        where: str | Path | Folder,
+        pipeline: str,
+        graph: Graph,
+        settings: Settings | None = None,
+        *,
+        allow_drop: Sequence[str] = (),
+        migrates: bool = True,
+    ) -> None:
+        """Open it; the nodes in `allow_drop` may lose their state, and only one that `migrates` may change its plan."""
+        self.migration: Migration | None = None
+        settings = settings or Settings()
+        self.root, self.retention = folder(where), settings.checkpoint_retention
+        self.state_partitions = settings.state_partitions
+        self.tasks_here = settings.master.startswith("local")
+        try:
+            self.lease = lease_on(self.root)
+        except OSError as error:
+            raise _unusable(self.root.url, error) from error
+        self.lease.take(pipeline)
+        try:
+            self.folder = data_folder(self.root)
+            self.identity = self._identify(identity(pipeline, graph, settings.lane), allow_drop, migrates)
+        except OSError as error:
+            self.lease.release()
+            raise _unusable(self.root.url, error) from error
+        except BaseException:
+            self.lease.release()
+            raise
+        self.near = None if self.root.local else folder(tempfile.mkdtemp(prefix="penstock-job-"))
+
+    def query(self, name: str) -> Folder:
+        """Spark's folder of one query."""
+        return self.folder / "queries" / name
+
+    def source(self, name: str) -> Folder:
+        """The folder where a source keeps its notes."""
+        return self.folder / "sources" / name
+
+    def messages(self, name: str) -> Folder:
+        """The folder by which Spark's planner, a process on this machine, tells the driver how a source goes on."""
+        return (self.near or self.folder) / "sources" / name
+
+    def records(self, name: str) -> Folder:
+        """The folder of what the epochs of one query did."""
+        return self.folder / "epochs" / name
+
+    def staging(self, name: str) -> Staging:
+        """Where the tasks of one query leave late and rejected rows."""
+        near = self.near / "staged" / name if self.near and self.tasks_here else None
+        return Staging(self.folder / "staged" / name, near)
+
+    def tick(self, time: datetime) -> None:
+        """Declare durably that no row before this time will come."""
+        declare(self.folder, time)
+
+    def confirm(self) -> None:
+        """Raise a CheckpointError if it is no longer there, or no longer this driver's."""
+        self.lease.confirm()
+
+    def lost(self) -> CheckpointError | None:
+        """Return why it can be used no more, if that is so: often what is behind an error of Spark's."""
+        try:
+            self.confirm()
+        except CheckpointError as error:
+            return error
+        except StoreFailed:
+            return None
+        return None
+
+    def close(self) -> None:
+        """Give the lease back."""
+        self.lease.release()
+        if self.near is not None and self.near.local is not None:
+            shutil.rmtree(self.near.local, ignore_errors=True)
+
+    def settle(self) -> str:
+        """Let the migrated generation count, now that it is whole; return what was done as one line."""
+        assert self.migration is not None
+        write_identity(self.folder, self.identity)
+        said, self.migration = self.migration.said, None
+        return f"{said}; epochs go on in generation {make_current(self.root)}"
+
+    def _identify(self, mine: Identity, allowed: Sequence[str], migrates: bool) -> Identity:
+        found = read_identity(self.folder)
+        if found is None:
+            self._begin(mine)
+            return mine
+        if found.pipeline != mine.pipeline:
+            message = f"checkpoint {self.folder} belongs to pipeline '{found.pipeline}', not to '{mine.pipeline}'"
+            raise CheckpointMismatch(message, hint="choose another --checkpoint folder for this pipeline")
+        if generation(self.root) > 1 or (self.root / "generations").names():
+            drop_leftovers(self.root)
+        if not migrates or not found.plan:
+            _same_state(found, mine, self.root)
+            return found
+        wanted = self.state_partitions
+        needed = migration(self.folder, found.version, mine.version, allowed=allowed, partitions=wanted)
+        if needed is None:
+            return found
+        self.folder, self.migration = begin_generation(self.root, self.folder), needed
+        for name in needed.changes.of("added"):
+            # What another source noted under this name would be misread.
+            self.folder.remove(f"sources/{name}")
+        return replace(mine, lineage=found.lineage)
+
+    def _begin(self, mine: Identity) -> None:
+        if (self.folder / "offsets").names():
+            message = f"{self.folder} is a checkpoint of Spark's own, not of Penstock"
+            raise CheckpointMismatch(message, hint="choose another --checkpoint folder")
+        write_identity(self.folder, mine)
+
+
+def identity(pipeline: str, graph: Graph, lane: str) -> Identity:
+    """Return what a new checkpoint of a pipeline belongs to."""
+    lanes = split_lanes(graph, lane)
+    times = {graph.name(node): lanes.lane(node) for node in graph.nodes if isinstance(node, EventTime)}
+    plan = {name: asdict(node) for name, node in described(graph).items()}
+    return Identity(FORMAT, pipeline, uuid.uuid4().hex[:12], skeleton(graph), fingerprints(graph), times, plan)
+
+
+def data_folder(root: Folder) -> Folder:
+    """Return the folder that holds a checkpoint's data: its root, or the generation that is current."""
+    current = (root.read(CURRENT) or b"").decode().strip()
+    return root / "generations" / current if current else root
+
+
+def read_identity(data: Folder) -> Identity | None:
+    """Return what a checkpoint belongs to, or None if it was not begun."""
+    found = data.read(IDENTITY)
+    if found is None:
+        return None
+    try:
+        return Identity(**json.loads(found))
+    except (ValueError, TypeError) as error:
+        message = f"{data}/{IDENTITY} cannot be read: {error}"
+        raise CheckpointDamaged(message, hint="restore it from a copy, or start a new checkpoint") from error
+
+
+def write_identity(data: Folder, identity: Identity) -> None:
+    """Begin a checkpoint, or a generation of one."""
+    data.write(IDENTITY, json.dumps(asdict(identity), indent=2).encode())
+
+
+def _same_state(found: Identity, mine: Identity, root: Folder) -> None:
+    """Refuse a change of what Spark's files depend on, where they cannot be migrated."""
+    if found.skeleton != mine.skeleton:
+        changes = compare(found.version.nodes, mine.version.nodes)
+        message = (
+            f"'{mine.pipeline}' reads, writes or keeps something else than its checkpoint {root} has (fingerprint "
+            f"{found.skeleton} there, {mine.skeleton} here), and this kind is not migrated:\n{changes.table}"
+        )
+        raise CheckpointMismatch(message, hint="run the old version, or choose another --checkpoint folder")
+
+
+def _unusable(path: str, error: OSError) -> SettingsError | DiskFull:
+    if error.errno == 28:  # ENOSPC
+        message = f"no space is left for {path}"
+        return DiskFull(message, hint="free some space, or choose another --checkpoint folder", transient=True)
+    message = f"cannot write {path}: {error.strerror or error}"
+    return SettingsError(message, hint="choose a --checkpoint folder that you may write to")

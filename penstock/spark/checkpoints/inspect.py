@@ -1,0 +1,151 @@
+"""What a checkpoint holds, read without running its job: epochs, offsets, watermark, state, and what is damaged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.errors import CheckpointMissing, PenstockError
+from penstock.folders import Folder, folder
+from penstock.settings import Settings
+from penstock.spark.checkpoints.checkpoint import Identity, data_folder, read_identity
+from penstock.spark.checkpoints.copying import query_names
+from penstock.spark.checkpoints.history import History, Store
+from penstock.spark.checkpoints.layout import Layout, read_layout
+from penstock.spark.checkpoints.wholeness import broken, rows_of
+
+# Counting rows reads all of the state: up to here that is quick.
+MOST_COUNTED = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Held:
+    """The state of one operator: rows where they can be counted, and the epochs after which it is whole."""
+
+    operator: int
+    node: str
+    stores: int
+    rows: int | None
+    bytes: int
+    whole: list[int]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a checkpoint keeps of one query."""
+
+    logged: list[int]
+    committed: list[int]
+    offsets: dict[str, Any]
+    watermark: str | None
+    state: list[Held]
+    bytes: int
+    damaged: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """A whole checkpoint."""
+
+    checkpoint: str
+    pipeline: str
+    lineage: str
+    fingerprint: str
+    pace: str
+    generation: str
+    generations: list[str]
+    bytes: int
+    queries: dict[str, Kept]
+
+
+def find_checkpoint(text: str, settings: Settings) -> Folder:
+    """Return the checkpoint that a user named: a path or URL, or a pipeline's name."""
+    given, named = folder(text), folder(settings.checkpoints) / text
+    for root in (given, *([] if "/" in text else [named])):
+        if read_identity(data_folder(root)) is not None:
+            return root
+    message = f"there is no checkpoint at {given}" + ("" if "/" in text else f", nor at {named}")
+    raise CheckpointMissing(message, hint="give the folder that `penstock run --checkpoint` was given")
+
+
+def checkpoint_at(root: Folder) -> Folder:
+    """Return the folder of a checkpoint's data; raises if there is none."""
+    data = data_folder(root)
+    if read_identity(data) is None:
+        message = f"there is no checkpoint at {root}"
+        raise CheckpointMissing(message, hint="give the folder that `penstock run --checkpoint` was given")
+    return data
+
+
+def inspect(root: Folder) -> Inspected:
+    """Look through a checkpoint, every file of it."""
+    data = checkpoint_at(root)
+    identity, layout = read_identity(data), read_layout(data)
+    assert isinstance(identity, Identity)
+    older = [name for name in (root / "generations").names() if not name.startswith(".")]
+    return Inspected(
+        root.url,
+        identity.pipeline,
+        identity.lineage,
+        identity.skeleton,
+        (data.read("pace") or b"epochs").decode(),
+        (root.read("current") or b"").decode().strip() or "first",
+        ["first", *older],
+        sum(data.files().values()),
+        {name: _kept(History(data / "queries" / name), name, layout) for name in query_names(data)},
+    )
+
+
+def watermark(history: History, epoch: int) -> str | None:
+    """Return the watermark of an epoch, if it has one."""
+    found = int(history.header(epoch).get("batchWatermarkMs", 0))
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=found)
+    return time.isoformat(timespec="milliseconds") if found else None
+
+
+def _kept(history: History, name: str, layout: Layout) -> Kept:
+    damaged = {file: reason for file in sorted(history.files) if (reason := broken(history, file))}
+    known = layout.queries.get(name)
+    newest = next((epoch for epoch in reversed(history.logged) if f"offsets/{epoch}" not in damaged), None)
+    offsets = [] if newest is None else history.offsets(newest)
+    sources = known.sources if known else [str(number) for number in range(len(offsets))]
+    nodes = [one.node for one in known.operators] if known else []
+    return Kept(
+        history.logged,
+        history.committed,
+        dict(zip(sources, offsets, strict=False)),
+        None if newest is None else watermark(history, newest),
+        [_held(history, one, nodes, damaged) for one in sorted({store.operator for store in history.stores})],
+        sum(history.files.values()),
+        damaged,
+    )
+
+
+def _held(history: History, operator: int, nodes: list[str], damaged: dict[str, str]) -> Held:
+    stores = [store for store in history.stores if store.operator == operator]
+    below = f"state/{operator}/"
+    size = sum(size for name, size in history.files.items() if name.startswith(below))
+    whole = [epoch for epoch in history.committed if all(is_whole(store, epoch, damaged) for store in stores)]
+    node = nodes[operator] if operator < len(nodes) else "?"
+    rows = _rows(history, stores, whole[-1], damaged) if whole and size < MOST_COUNTED else None
+    return Held(operator, node, len(stores), rows, size, whole)
+
+
+def is_whole(store: Store, epoch: int, damaged: dict[str, str]) -> bool:
+    """Say whether the state after an epoch can be built of files that are not damaged."""
+    return any(not damaged.keys() & {*chain} for chain in store.chains(epoch + 1))
+
+
+def _rows(history: History, stores: list[Store], epoch: int, damaged: dict[str, str]) -> int | None:
+    total = 0
+    for store in stores:
+        names = next(chain for chain in store.chains(epoch + 1) if not damaged.keys() & {*chain})
+        try:
+            rows = rows_of(history, names)
+        except (ValueError, PenstockError):
+            return None
+        if rows is None:
+            return None
+        total += rows
+    return total

@@ -1,0 +1,200 @@
+"""Savepoints: named, self-contained copies of a job's checkpoint.
+
+savepoint.json   what it is, written last: without it the savepoint is not whole
+checkpoint/      the checkpoint as it was after an epoch: offsets, state, notes of sources, plan and fingerprints
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.errors import (
+    BadValue,
+    CheckpointDamaged,
+    CheckpointExists,
+    CheckpointMissing,
+    DiskFull,
+    SettingsError,
+    choices,
+)
+from penstock.folders import Folder
+from penstock.spark.checkpoints.checkpoint import Identity, read_identity
+from penstock.spark.checkpoints.copying import copy_checkpoint
+from penstock.spark.checkpoints.history import History
+from penstock.spark.checkpoints.inspect import checkpoint_at, watermark
+from penstock.spark.checkpoints.layout import read_layout
+from penstock.spark.checkpoints.wholeness import broken
+
+FILE = "savepoint.json"
+_NAME = re.compile(r"[\w.-]+")
+
+
+@dataclass(frozen=True)
+class SavedQuery:
+    """Where one query stood: what it had read, and the last epoch that its sinks have, by their ledgers' key."""
+
+    epoch: int
+    watermark: str | None
+    offsets: dict[str, Any]
+    ledger: dict[str, list[str | int]]
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """What `savepoint.json` says."""
+
+    name: str
+    taken: str
+    pipeline: str
+    lineage: str
+    fingerprint: str
+    nodes: dict[str, str]
+    queries: dict[str, SavedQuery]
+    files: int
+    bytes: int
+
+
+def create_savepoint(checkpoint: Folder, savepoints: Folder, name: str | None = None) -> Savepoint:
+    """Copy a checkpoint, whether its job runs or not, to a folder of savepoints."""
+    data = checkpoint_at(checkpoint)
+    name = _new_name(savepoints, name)
+    target = savepoints / name
+    with _failures(target):
+        copied = copy_checkpoint(data, target / "checkpoint", links=False)
+        identity = read_identity(target / "checkpoint")
+        assert identity is not None
+        if not copied.epochs:
+            savepoints.remove(name)
+            message = f"{checkpoint}: no epoch is finished yet, so there is nothing to save"
+            raise CheckpointMissing(message, hint="wait for the first epoch of the job", transient=True)
+        _refuse_damage(target, copied.epochs)
+        made = _described(name, target / "checkpoint", identity, copied.files, copied.bytes)
+        target.write(FILE, json.dumps(asdict(made), indent=2).encode())
+    return made
+
+
+def read_savepoint(where: Folder) -> Savepoint:
+    """Return what a savepoint is; raises if there is none, or only half of one."""
+    data = where.read(FILE)
+    if data is None:
+        half = "checkpoint" in where.names()
+        message = f"savepoint {where} is not whole: taking it was broken off" if half else f"no savepoint at {where}"
+        hint = "delete it and take another" if half else "`penstock savepoint list` shows those that are there"
+        raise CheckpointDamaged(message, hint=hint) if half else CheckpointMissing(message, hint=hint)
+    try:
+        found = json.loads(data)
+        queries = {name: SavedQuery(**query) for name, query in found.pop("queries").items()}
+        return Savepoint(**found, queries=queries)
+    except (ValueError, TypeError, KeyError) as error:
+        message = f"{where}/{FILE} cannot be read: {error!r}"
+        raise CheckpointDamaged(message, hint="take another savepoint") from error
+
+
+def find_savepoint(text: str, savepoints: Folder, at: Folder) -> Folder:
+    """Return the folder of a savepoint that a user named: a name among the savepoints, or a path or URL."""
+    if "/" in text or FILE in at.names():
+        return at
+    known = savepoints.names()
+    if text not in known or not (savepoints / text).names():
+        message = f"there is no savepoint '{text}' in {savepoints}"
+        raise CheckpointMissing(message, hint=choices("savepoints there", known, text))
+    return savepoints / text
+
+
+def list_savepoints(savepoints: Folder) -> dict[str, Savepoint | None]:
+    """Return the savepoints of a folder by name, oldest first; None stands for one that is not whole."""
+    found: dict[str, Savepoint | None] = {}
+    for name in savepoints.names():
+        try:
+            found[name] = read_savepoint(savepoints / name)
+        except CheckpointDamaged:
+            found[name] = None
+        except CheckpointMissing:
+            continue
+    return dict(sorted(found.items(), key=lambda one: one[1].taken if one[1] else ""))
+
+
+def restore_savepoint(where: Folder, checkpoint: Folder, pipeline: str | None = None) -> Identity:
+    """Make a new checkpoint of a savepoint, with a new lineage; another pipeline's name forks the job."""
+    read_savepoint(where)
+    if checkpoint.names():
+        message = f"{checkpoint} is there already"
+        raise CheckpointExists(message, hint="restore to a new folder, and run the job with that --checkpoint")
+    with _failures(checkpoint):
+        found = read_identity(where / "checkpoint")
+        if found is None:
+            message = f"savepoint {where} has lost its penstock.json"
+            raise CheckpointDamaged(message, hint="use another savepoint")
+        made = replace(found, pipeline=pipeline or found.pipeline, lineage=uuid.uuid4().hex[:12])
+        copy_checkpoint(where / "checkpoint", checkpoint, identity=made, links=False)
+    return made
+
+
+def delete_savepoint(savepoints: Folder, where: Folder) -> None:
+    """Remove a savepoint, a half-written one too."""
+    if not {FILE, "checkpoint"} & {*where.names()}:
+        message = f"no savepoint at {where}"
+        raise CheckpointMissing(message, hint=choices("savepoints there", savepoints.names()))
+    # First what makes it whole: a deletion that is broken off leaves no savepoint that looks good.
+    where.remove(FILE)
+    where.remove("checkpoint")
+    if where.local is not None and not where.names():
+        where.local.rmdir()
+
+
+def _new_name(savepoints: Folder, name: str | None) -> str:
+    if name is None:
+        name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    if not _NAME.fullmatch(name):
+        message = f"{name!r} cannot be a savepoint's name"
+        raise BadValue(message, hint="use letters, digits, '-', '_' and '.'")
+    if (savepoints / name).names():
+        message = f"there is a savepoint '{name}' in {savepoints} already"
+        raise CheckpointExists(message, hint=f"choose another --name, or `penstock savepoint delete {name}` first")
+    return name
+
+
+def _refuse_damage(target: Folder, epochs: Any) -> None:
+    for query in epochs:
+        history = History(target / "checkpoint" / "queries" / query)
+        for name in history.files:
+            if reason := broken(history, name):
+                target.remove("checkpoint")
+                message = f"no savepoint was taken: {query}/{name} of the checkpoint {reason}"
+                raise CheckpointDamaged(message, hint="`penstock checkpoints` shows what is left of the checkpoint")
+
+
+def _described(name: str, copy: Folder, identity: Identity, files: int, size: int) -> Savepoint:
+    layout = read_layout(copy)
+    queries = {}
+    for query in (copy / "queries").names():
+        history = History(copy / "queries" / query)
+        epoch, known = max(history.committed), layout.queries.get(query)
+        offsets = history.offsets(epoch)
+        sources = known.sources if known else [str(number) for number in range(len(offsets))]
+        ledger: dict[str, list[str | int]] = {
+            sink: [identity.lineage, epoch] for sink in (known.sinks if known else [])
+        }
+        queries[query] = SavedQuery(epoch, watermark(history, epoch), dict(zip(sources, offsets, strict=False)), ledger)
+    taken = datetime.now(UTC).isoformat(timespec="milliseconds")
+    about = (identity.pipeline, identity.lineage, identity.skeleton, identity.nodes)
+    return Savepoint(name, taken, *about, queries, files, size)
+
+
+@contextmanager
+def _failures(where: Folder) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == 28:  # ENOSPC
+            message = f"no space is left for {where}"
+            raise DiskFull(message, hint="free some space, and try again", transient=True) from error
+        message = f"cannot write {where}: {error.strerror or error}"
+        raise SettingsError(message, hint="choose a folder that you may write to") from error

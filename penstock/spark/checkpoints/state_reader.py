@@ -1,0 +1,212 @@
+"""A job's state as rows in the user's words: keys, windows and results, read from its checkpoint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from penstock.errors import BadValue, CheckpointMissing, choices
+from penstock.folders import Folder
+from penstock.settings import Settings
+from penstock.spark.checkpoints.accumulators import collected, pickled
+from penstock.spark.checkpoints.history import History
+from penstock.spark.checkpoints.inspect import checkpoint_at
+from penstock.spark.checkpoints.keyed_state import columns_of, key_row, keys_in
+from penstock.spark.checkpoints.layout import Operator, read_layout
+from penstock.spark.checkpoints.stores import connect, with_store
+from penstock.spark.checkpoints.window_state import OPEN, windows_in
+from penstock.spark.lowering.context import column
+from penstock.spark.session import session
+
+_TWO_VALUES = ("max_by", "min_by")
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node's state is: a query, and the number that Spark gave the operator there."""
+
+    query: str
+    number: int
+    operator: Operator
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """State after an epoch, ordered by key; `more` if there are rows beyond those."""
+
+    node: str
+    epoch: int
+    columns: list[str]
+    rows: list[Row]
+    more: bool
+
+
+def read_state(
+    root: Folder,
+    settings: Settings,
+    *,
+    node: str | None = None,
+    key: str | None = None,
+    at: int | None = None,
+    limit: int = 100,
+) -> StateTable:
+    """Read the state of a node; `at` asks for that after an earlier epoch."""
+    data = checkpoint_at(root)
+    place = find_state(data, node)
+    folder = data / "queries" / place.query
+    epoch = _epoch(History(folder), place.number, at)
+    spark = session(with_store(settings, root))
+    connect(spark, root)
+    options = {"operatorId": str(place.number), "batchId": str(epoch)}
+    raw = spark.read.format("statestore").options(**options).load(folder.hadoop)
+    if place.operator.attributes is not None:
+        return _keyed(raw, place, epoch, key, limit)
+    if place.operator.held is not None:
+        return _windows(raw, place, epoch, key, limit)
+    shown = _shown(raw, place.operator)
+    if key is not None:
+        shown = shown.filter(_is_key(place.operator, key))
+    order = [column(name) for name in shown.columns if name in (*place.operator.keys, "window_start")]
+    # By Arrow, for collect() gives times without their zone.
+    found = shown.orderBy(*order).limit(limit + 1).toArrow().to_pylist()
+    rows = [_decoded(one, place.operator, spark) for one in found[:limit]]
+    return StateTable(place.operator.node, epoch, shown.columns, rows, len(found) > limit)
+
+
+def _keyed(raw: DataFrame, place: Place, epoch: int, key: str | None, limit: int) -> StateTable:
+    """Read the state of a process function."""
+    keys = keys_in(raw)
+    if key is not None:
+        keys = keys.filter(F.col("name") == F.lit(key))
+    found = keys.orderBy("name", "key").limit(limit + 1).toArrow().to_pylist()
+    rows = [key_row(one, place.operator) for one in found[:limit]]
+    return StateTable(place.operator.node, epoch, columns_of(place.operator), rows, len(found) > limit)
+
+
+def _windows(raw: DataFrame, place: Place, epoch: int, key: str | None, limit: int) -> StateTable:
+    """Read the state of windows that buckets of keys hold."""
+    panes = windows_in(raw, place.operator)
+    if key is not None:
+        panes = panes.filter(F.col("name") == F.lit(key))
+    found = panes.orderBy("name", "data").limit(limit + 1).toArrow().to_pylist()
+    rows = [json.loads(one["data"]) for one in found[:limit]]
+    columns = [*place.operator.keys, OPEN, *(place.operator.held or ())]
+    return StateTable(place.operator.node, epoch, columns, rows, len(found) > limit)
+
+
+def find_state(data: Folder, node: str | None) -> Place:
+    """Return where the state of a node is; of one that several branches share, the first."""
+    found: dict[str, Place] = {}
+    for query, layout in read_layout(data).queries.items():
+        for number, operator in enumerate(layout.operators):
+            found.setdefault(operator.node, Place(query, number, operator))
+    if not found:
+        message = f"{data} has no state"
+        hint = "only aggregate, reduce, deduplicate, process and joins keep any, from the first epoch that is finished"
+        raise CheckpointMissing(message, hint=hint)
+    if node is None and len(found) > 1:
+        message = "several nodes have state"
+        raise CheckpointMissing(message, hint=f"choose one with --node; {choices('nodes', found)}")
+    if node is not None and node not in found:
+        message = f"no node '{node}' has state in {data}"
+        raise CheckpointMissing(message, hint=choices("nodes that have", found, node))
+    return found[node] if node is not None else next(iter(found.values()))
+
+
+def _epoch(history: History, number: int, at: int | None) -> int:
+    stores = [store for store in history.stores if store.operator == number]
+    kept = [e for e in history.committed if stores and all(next(s.chains(e + 1), None) for s in stores)]
+    if not kept:
+        message = f"{history.folder} has no state yet"
+        raise CheckpointMissing(message, hint="wait for the first epoch of the job", transient=True)
+    if at is None:
+        return kept[-1]
+    if at not in kept:
+        message = f"the state after epoch {at} is not kept"
+        raise CheckpointMissing(message, hint=f"epochs from {kept[0]} to {kept[-1]} are")
+    return at
+
+
+def _is_key(operator: Operator, key: str) -> Column:
+    if not operator.keys:
+        message = f"the state of '{operator.node}' has no key"
+        raise BadValue(message, hint="leave out --key")
+    return F.concat_ws(",", *(column(name).cast("string") for name in operator.keys)) == F.lit(key)
+
+
+def _shown(raw: DataFrame, operator: Operator) -> DataFrame:
+    keys, values = _fields(raw, "key"), _fields(raw, "value")
+    # Spark's columns of values are called sum, sum, count: only their places tell them apart.
+    frame = raw.select(_renamed("key", keys, "k"), _renamed("value", values, "v"))
+    given = [one for number, field in enumerate(keys) for one in _key(number, field)]
+    merged = _merged(operator, values)
+    if merged is not None:
+        named = {name: value for (name, _), value in zip(operator.merges, merged, strict=True)}
+        folds = [F.col(f"v.v{len(values) - len(operator.folded) + i}") for i in range(len(operator.folded))]
+        frame = frame.select(*given, *(value.alias(name) for name, value in named.items()), *_as(folds, operator))
+        hidden = [name for name in frame.columns if name not in named]
+        return frame.select(*map(column, hidden), *(F.expr(sql).alias(name) for name, sql in operator.finals))
+    return frame.select(*given, *(one for number, field in enumerate(values) for one in _value(number, field)))
+
+
+def _fields(raw: DataFrame, name: str) -> list[StructField]:
+    kind = raw.schema[name].dataType
+    assert isinstance(kind, StructType)
+    return kind.fields
+
+
+def _renamed(name: str, fields: list[StructField], prefix: str) -> Column:
+    kinds = ",".join(f"{prefix}{number}:{field.dataType.simpleString()}" for number, field in enumerate(fields))
+    return F.col(name).cast(f"struct<{kinds}>").alias(prefix)
+
+
+def _key(number: int, field: StructField) -> list[Column]:
+    value = F.col(f"k.k{number}")
+    if field.name in ("window", "session_window") and isinstance(field.dataType, StructType):
+        return [value["start"].alias("window_start"), value["end"].alias("window_end")]
+    return [] if field.name.startswith("__penstock") else [value.alias(field.name)]
+
+
+def _value(number: int, field: StructField) -> list[Column]:
+    value = F.col(f"v.v{number}")
+    if field.name == "expiresAtMicros":
+        return [F.timestamp_micros(value).alias("kept_until")]
+    if isinstance(field.dataType, StructType):
+        return [value[inner.name].alias(inner.name) for inner in field.dataType.fields]
+    return [value.alias(field.name)]
+
+
+def _merged(operator: Operator, values: list[StructField]) -> list[Column] | None:
+    """Return the merged values that results are made of; None if the state holds something else."""
+    merged: list[Column] = []
+    at = 0
+    for _, sql in operator.merges:
+        value = F.col(f"v.v{at}")
+        if at + 1 < len(values) and values[at + 1].name == "isEmpty":
+            value = F.when(~F.col(f"v.v{at + 1}"), value)
+            at += 1
+        merged.append(value)
+        at += 2 if sql.partition("(")[0].lower() in _TWO_VALUES else 1
+    known = (operator.merges or operator.folded) and at + len(operator.folded) == len(values)
+    return merged if known else None
+
+
+def _as(folds: list[Column], operator: Operator) -> list[Column]:
+    return [fold.alias(name) for fold, (name, _) in zip(folds, operator.folded, strict=True)]
+
+
+def _decoded(row: Row, operator: Operator, spark: SparkSession) -> Row:
+    """Show accumulators of Python as what they are."""
+    for name, kind in operator.folded:
+        if isinstance(row.get(name), bytes | bytearray):
+            row[name] = collected(spark, bytes(row[name]), kind)
+    if operator.running and isinstance(row.get("accumulators"), bytes | bytearray):
+        accumulators = pickled(bytes(row["accumulators"]))
+        row["accumulators"] = dict(zip(operator.running, accumulators, strict=False))
+    return json.loads(json.dumps(row, default=str)) if operator.folded or operator.running else row

@@ -1,0 +1,1 @@
+"""One epoch after another: what is read, counted, put aside and written."""

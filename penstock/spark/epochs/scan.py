@@ -1,0 +1,352 @@
+"""Sources as Spark sees them: one Python data source that reads any `Source` in Arrow batches.
+
+The scan is the one place where every row of a source passes. It counts them, stages those that do not parse, and,
+where the plan allows, runs the native prefix. `partitions` runs on the driver after Spark wrote the epoch's offsets, so
+it can ship the watermark by which this epoch's rows are late: that of the epoch before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from penstock.contracts import Offsets, OnError, Rejected, Source
+from penstock.errors import PenstockError, RowRejected, SourceFailed
+from penstock.folders import Folder
+from penstock.native.program import Program
+from penstock.rejected.rows import row_json
+from penstock.schema import Schema
+from penstock.spark.epochs.admission import Admission, dropped
+from penstock.spark.epochs.clock import END_OF_TIME, Ticks, declare, is_over
+from penstock.spark.epochs.notes import TICKS, newest_epoch, note_offsets, note_planned, own_offsets, replayed_ends
+from penstock.spark.epochs.pacer import USUAL, Limits
+from penstock.spark.epochs.staging import PLANNING, Staging, rejected_table
+from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
+from penstock.spark.lowering.marks import Marks, mark_column
+
+# The numbers of pieces without rows of a source.
+TIMES, DROPPED = -1, -2
+
+
+@dataclass(frozen=True)
+class Scan:
+    """All that a task needs to read one source; `closes` if its end is the end of time.
+
+    `late_mark` is the number of the mark by which the native program parts late rows; with `carries_marks` each row
+    carries all marks, for Spark to part them.
+    """
+
+    name: str
+    source: Source
+    output: Schema
+    query: str
+    planned: Folder
+    notes: Folder
+    staging: Staging
+    parallelism: int
+    on_error: OnError = "reject"
+    limits: Limits = USUAL
+    marks: Marks | None = None
+    late_mark: int = 0
+    carries_marks: bool = False
+    order: int | None = None
+    program: Program | None = None
+    ticks: Folder | None = None
+    time_key: str | None = None
+    closes: bool = False
+
+    @property
+    def format(self) -> str:
+        """The name that Spark knows it by; the prefix keeps a topic called "json" apart from Spark's own formats."""
+        return f"penstock-{self.name}"
+
+    def data_source(self) -> type[DataSource]:
+        """Return a data source class that Spark can register under a name of its own."""
+        scan = self
+
+        class Bound(DataSource):
+            @classmethod
+            def name(cls) -> str:
+                return scan.format
+
+            def schema(self) -> str:
+                return scan.output.nullable().ddl
+
+            def streamReader(self, schema: Any) -> DataSourceStreamReader:
+                return ScanReader(scan)
+
+        return Bound
+
+
+@dataclass(frozen=True)
+class Piece(InputPartition):
+    """What one task reads, and the watermarks by which its rows are late; or times that the driver declared."""
+
+    split: Any
+    number: int
+    marks: tuple[int, ...]
+    ticks: tuple[int, ...] = ()
+    dropped: int = 0
+
+
+class ScanReader(DataSourceStreamReader):
+    """The driver's half plans epochs; the tasks' half reads."""
+
+    def __init__(self, scan: Scan) -> None:
+        self.scan = scan
+        self.admission = Admission(scan.source, scan.limits, scan.notes, scan.query)
+        self.noted: dict[str, Any] | None = None
+        self.replayed: dict[int, Any] | None = None
+        self.ticks = Ticks(scan.ticks) if scan.ticks else None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new checkpoint begins."""
+        return dict(self.scan.source.initial())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far the next epoch reads."""
+        with self._named():
+            return self._latest(start)
+
+    def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        if (before := self._replayed_end(start)) is not None:
+            return before
+        admitted = self.admission.end(start)
+        end = own_offsets(admitted)
+        ticks = {TICKS: self._offered(end, self.ticks)} if self.ticks else {}
+        if end != self.noted:
+            note_offsets(self.scan.notes, end)
+            self.noted = end
+        return admitted | ticks
+
+    def _replayed_end(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        """Return how far the next epoch reads if it ran before, and damage made it run again."""
+        if self.replayed is None:
+            self.replayed = replayed_ends(self.scan.planned).get(self.scan.name, {})
+        if not self.replayed:
+            return None
+        epoch = newest_epoch(self.scan.planned) + 1
+        end: dict[str, Any] | None = self.replayed.get(epoch)
+        if end == start:
+            # Spark makes an epoch without rows now or never.
+            del self.replayed[epoch]
+        return end
+
+    def _offered(self, end: dict[str, Any], declared: Ticks) -> int:
+        """Return how many declared times to offer; the end of time only with or after the last rows.
+
+        It comes in the same epoch as these, for lateness goes by the epoch before; an epoch of its own would be slower.
+        """
+        ticks = declared.all()
+        if not is_over(ticks) and not self.scan.closes:
+            return len(ticks)
+        if not self.scan.source.ended(end):
+            return len(ticks) - is_over(ticks)
+        if not is_over(ticks) and self.scan.ticks:
+            declare(self.scan.ticks, END_OF_TIME)
+        return len(declared.all())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
+        """Cut the epoch into tasks."""
+        with self._named():
+            return self._pieces(start, end)
+
+    def _pieces(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
+        (begin, first), (upto, last) = _parted(start), _parted(end)
+        left_out = dropped(begin, upto, end)
+        splits = self.scan.source.splits(left_out.upto if left_out else begin, upto, self.scan.parallelism)
+        epoch = newest_epoch(self.scan.planned)
+        marks = self.scan.marks.before(epoch) if self.scan.marks else ()
+        note_planned(self.scan.notes, self.scan.query, epoch, end, self.admission.held)
+        pieces = [Piece(split, number, marks) for number, split in enumerate(splits)]
+        if left_out:
+            pieces.append(Piece(None, DROPPED, marks, dropped=left_out.rows))
+        mine = self.ticks.all()[first:last] if self.ticks else []
+        times = tuple(tick.at for tick in mine if tick.only in (None, self.scan.time_key))
+        return [*pieces, Piece(None, TIMES, marks, times)] if times else pieces
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one piece."""
+        assert isinstance(partition, Piece)
+        if partition.dropped:
+            gone = {"rows_in": partition.dropped, "dropped": partition.dropped}
+            self.scan.staging.put_counts(current_epoch(), f"{self.scan.name}={DROPPED}", {self.scan.name: gone})
+            return
+        if partition.ticks:
+            yield _tick_rows(partition.ticks, self.scan.output)
+            return
+        task = _Task(self.scan, partition)
+        try:
+            yield from task.batches()
+        except PenstockError as error:
+            error.node = error.node or f"read '{self.scan.name}'"
+            self.scan.staging.put_error(task.epoch, error)
+            raise
+        except OSError as error:
+            message = f"cannot read: {error}"
+            failed = SourceFailed(message, node=f"read '{self.scan.name}'", transient=True)
+            self.scan.staging.put_error(task.epoch, failed)
+            raise failed from error
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Leave an error of the planning where the driver finds it: this is another process."""
+        try:
+            yield
+        except PenstockError as error:
+            error.node = error.node or f"read '{self.scan.name}'"
+            self.scan.staging.put_error(PLANNING, error)
+            raise
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Every sink has the epoch."""
+        self.scan.source.commit(_parted(end)[0])
+
+
+class _Task:
+    """One read of one piece."""
+
+    def __init__(self, scan: Scan, piece: Piece) -> None:
+        self.scan = scan
+        self.piece = piece
+        self.epoch = current_epoch()
+        self.rejected: list[Rejected] = []
+        self.rows = self.given = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        scan, piece = self.scan, self.piece
+        part = f"{scan.name}={piece.number}"
+        counts: dict[str, dict[str, int]] = {}
+        if scan.program is None:
+            yield from map(self._with_hidden, self._good())
+        else:
+            run = scan.program.start(piece.marks[scan.late_mark] if piece.marks else 0)
+            yield from map(self._with_hidden, run.batches(self._good()))
+            counts = run.counts
+            for kind, node, rows in run.aside(self.epoch):
+                scan.staging.put_rows(self.epoch, kind, node, part, rows)
+        if self.rejected:
+            table = rejected_table(scan.name, self.epoch, self.rejected, scan.name)
+            scan.staging.put_rows(self.epoch, "rejected", scan.name, part, table)
+        total = self.rows + len(self.rejected)
+        counts[scan.name] = {"rows_in": total, "rejected": len(self.rejected)}
+        scan.staging.put_counts(self.epoch, part, counts)
+
+    def _good(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that parse and keep `not null`; put the others aside."""
+        schema = self.scan.source.schema
+        required = [field.name for field in schema if not field.nullable]
+        for item in self.scan.source.read_split(self.piece.split):
+            if isinstance(item, Rejected):
+                self._reject(item)
+                continue
+            batch = conform(item, schema, self.scan.name)
+            if any(batch.column(name).null_count for name in required):
+                batch = self._without_nulls(batch, required)
+            self.rows += batch.num_rows
+            yield batch
+
+    def _without_nulls(self, batch: pa.RecordBatch, required: list[str]) -> pa.RecordBatch:
+        for name in required:
+            missing = pc.is_null(batch.column(name))
+            for row in batch.filter(missing).to_pylist():
+                reason = f"column '{name}' is null, and it is declared not null"
+                self._reject(Rejected(reason, b"", "", row_json(row)))
+            batch = batch.filter(pc.invert(missing))
+        return batch
+
+    def _reject(self, row: Rejected) -> None:
+        if self.scan.on_error == "fail":
+            what = repr(row.raw[:200]) if row.row is None else row.row[:200]
+            message = f"a row cannot be read: {row.reason} at {row.position or 'an unknown place'}: {what}"
+            raise RowRejected(message, hint='mend the input, or read with on_error="reject"')
+        self.rejected.append(row)
+
+    def _with_hidden(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return self._with_order(self._with_marks(batch))
+
+    def _with_marks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for number, mark in enumerate(self.piece.marks if self.scan.carries_marks else ()):
+            column = pa.repeat(pa.scalar(mark, pa.int64()), batch.num_rows)
+            batch = batch.append_column(mark_column(number), column)
+        return batch
+
+    def _with_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Number the rows: by source, by piece (pieces follow partitions and offsets), by row."""
+        if self.scan.order is None:
+            return batch
+        first = (self.scan.order << 56) + (self.piece.number << 40) + self.given
+        self.given += batch.num_rows
+        return batch.append_column(ORDER, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
+
+
+class Idle(Source):
+    """A source that says once that it was read, and gives nothing: so Spark makes the state of a plan that is new."""
+
+    def __init__(self, source: Source) -> None:
+        self.name, self.schema = source.name, source.schema
+
+    def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
+        """Always the same."""
+        return {"0": 1}
+
+    def splits(self, start: Offsets, end: Offsets, parallelism: int) -> list[Any]:
+        """Nothing."""
+        return []
+
+
+def _parted(offsets: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Part the source's own offsets from the number of declared times."""
+    return own_offsets(offsets), int(offsets.get(TICKS, 0))
+
+
+def _tick_rows(times: tuple[int, ...], output: Schema) -> pa.RecordBatch:
+    """Return rows that carry declared times and nothing else."""
+    special = {
+        EVENT_TIME: pa.array(times, pa.timestamp("us", "UTC")),
+        TICK: pa.array([True] * len(times)),
+        ORDER: pa.array([0] * len(times), pa.int64()),
+    }
+    wanted = output.nullable().arrow
+    special |= {name: pa.array([0] * len(times), pa.int64()) for name in wanted.names if name.startswith(WATERMARK)}
+    columns = [special.get(field.name, pa.nulls(len(times), field.type)) for field in wanted]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def conform(batch: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:
+    """Give a batch the declared columns and types; nothing is lost in a cast."""
+    wanted = schema.nullable().arrow
+    if batch.schema.equals(wanted):
+        return batch
+    missing = [column for column in wanted.names if column not in batch.schema.names]
+    if missing:
+        message = f"the source gave no column '{missing[0]}'; it gave {', '.join(batch.schema.names)}"
+        raise SourceFailed(message, node=f"read '{name}'", hint=f"its schema says {schema.ddl}")
+    try:
+        columns = [batch.column(field.name).cast(field.type) for field in wanted]
+    except pa.ArrowInvalid as error:
+        message = f"the source's rows do not fit its schema: {error}"
+        raise SourceFailed(message, node=f"read '{name}'", hint=f"its schema says {schema.ddl}") from error
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def current_partition() -> int:
+    """Return the number of this task among those of its stage."""
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
+
+
+def current_epoch() -> int:
+    """Return the number of the epoch that this task belongs to."""
+    context = TaskContext.get()
+    number = context.getLocalProperty("streaming.sql.batchId") if context else None
+    return int(number) if number is not None else -1

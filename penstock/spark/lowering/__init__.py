@@ -1,0 +1,1 @@
+"""From a plan to Spark: one lowering per node."""

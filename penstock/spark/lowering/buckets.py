@@ -1,0 +1,244 @@
+"""State that Spark has no operator of its own for: one call per bucket of keys and epoch, in Arrow.
+
+Spark's Python state is per key, and each key costs a call. Here keys are hashed into a fixed number of buckets. A task
+packs its rows of each bucket into one Arrow blob, Spark brings a bucket's blobs and its state together, and one call
+takes them all and gives Arrow back. State is bytes in Spark's own state store, so it is checkpointed and restored with
+everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+from penstock.errors import PenstockError
+from penstock.folders import Folder
+from penstock.plan.node import Node
+from penstock.schema import Field, Schema
+from penstock.spark.epochs.clock import END_OF_TIME
+from penstock.spark.epochs.scan import current_epoch, current_partition
+from penstock.spark.epochs.staging import Staging
+from penstock.spark.hidden import EVENT_TIME, ORDER, PREFIX
+from penstock.spark.lowering.context import Context, column
+from penstock.spark.lowering.wakeups import ring, shift_us
+from penstock.spark.types import schema_of
+
+BUCKET = PREFIX + "bucket"
+PACK_BYTES = 32 << 20
+OUTPUT_ROWS = 65_536
+DELAY_KEY = "spark.watermarkDelayMs"
+# Fixed, for keys must find their state again: enough that an epoch of few keys touches little of it.
+BUCKETS = 256
+# The part of a blob without rows: a wake-up.
+_WAKE = -1
+_BLOB = f"{BUCKET} int, at timestamp, part int, number int, data binary"
+_STATE = "state binary, ring_us bigint"
+_BLOB_ARROW = Schema(_BLOB).nullable().arrow
+
+
+@dataclass
+class Turn:
+    """One bucket's turn in one epoch; a step leaves the state for the next one in it.
+
+    `wake_us` is the event time at which the bucket wants a turn even without rows. `watermark_us` is that of this
+    epoch: what is due up to it is due now. `ring_us` is the same by the processing time. `ended` says that no row will
+    ever come.
+    """
+
+    bucket: int
+    rows: pa.Table
+    state: bytes | None
+    watermark_us: int
+    now_us: int
+    ended: bool = False
+    wake_us: int | None = None
+    ring_us: int | None = None
+
+
+Step = Callable[[Turn], Iterable[pa.Table]]
+
+
+def bucketed(
+    frame: DataFrame,
+    keys: Sequence[Column],
+    step: Step,
+    output: Schema,
+    context: Context,
+    node: Node,
+    *,
+    timed: bool,
+) -> DataFrame:
+    """Run a step over every bucket of keys; with `timed`, what it gives has its event time, so windows can follow."""
+    given = schema_of(frame).nullable().arrow
+    made = Schema((*output.fields, Field(EVENT_TIME, "timestamp"))) if timed else output
+    shapes = given, made.nullable().arrow
+    name, label = context.name(node), context.graph.label(node)
+    worker = _Worker(step, *shapes, context.extra_us(node), name, label, context.staging, context.moved_clock)
+    number = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)) if keys else F.lit(0)
+    blobs = frame.withColumn(BUCKET, number.cast("int")).mapInArrow(worker.pack, _BLOB)
+    if context.wakeups is not None:
+        blobs = blobs.unionByName(_woken(context.wakeups, name))
+    has_time = EVENT_TIME in frame.columns
+    if has_time:
+        blobs = blobs.withColumn("at", column("at").alias("at", metadata={DELAY_KEY: 0}))
+    timeout = GroupStateTimeout.EventTimeTimeout if has_time else GroupStateTimeout.NoTimeout
+    # The filter drops nothing: it turns Spark's rows into the kind that an Arrow function takes.
+    results = (
+        blobs.groupBy(BUCKET)
+        .applyInPandasWithState(worker.turn, "data binary", _STATE, context.mode, timeout)
+        .filter(F.col("data").isNotNull())
+        .mapInArrow(worker.unpack, made.nullable().ddl)
+    )
+    if not timed:
+        return results
+    results = _watermarked(results, context)
+    return results.withColumn(EVENT_TIME, column(EVENT_TIME).alias(EVENT_TIME, metadata={DELAY_KEY: 0}))
+
+
+def _woken(wakeups: DataFrame, node: str) -> DataFrame:
+    """Return a blob without rows for each bucket of a node that wants a turn now."""
+    mine = wakeups.filter(F.col("node") == F.lit(node))
+    nothing = {"at": "timestamp", "data": "binary"}
+    nulls = [F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()]
+    return mine.select(
+        F.col("bucket").alias(BUCKET), *nulls, F.lit(_WAKE).alias("part"), F.col("ended").cast("int").alias("number")
+    )
+
+
+def _watermarked(results: DataFrame, context: Context) -> DataFrame:
+    """Let operators that follow know the watermark, which Spark takes for lost behind a state in Python.
+
+    What is united with them has no rows, but a watermark of its own: the end of time, told by the clock once in every
+    run. So the query's watermark, the smallest of all, stays what it is, and Spark finds one below what follows.
+    """
+    if context.clock is None:
+        return results
+    end = F.lit(END_OF_TIME)
+    nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in results.schema.fields if f.name != EVENT_TIME]
+    ever = context.clock.select(*nulls, end.alias(EVENT_TIME)).withWatermark(EVENT_TIME, "0 seconds")
+    return results.unionByName(ever.filter(column(EVENT_TIME) < end))
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """What a task needs: the step, and the shapes of what goes in and out."""
+
+    step: Step
+    given: pa.Schema
+    made: pa.Schema
+    extra_us: int
+    node: str
+    label: str
+    staging: Staging
+    moved_clock: Folder | None
+
+    def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Put the rows of each bucket into one blob."""
+        waiting: list[pa.RecordBatch] = []
+        size = number = 0
+        for batch in batches:
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= PACK_BYTES:
+                yield self._packed(waiting, number)
+                waiting, size, number = [], 0, number + 1
+        if waiting:
+            yield self._packed(waiting, number)
+
+    def _packed(self, batches: list[pa.RecordBatch], number: int) -> pa.RecordBatch:
+        table = pa.Table.from_batches(batches)
+        buckets = table.column(BUCKET).to_numpy()
+        order = np.argsort(buckets, kind="stable")
+        buckets = buckets[order]
+        rows = table.select(self.given.names).take(pa.array(order)).cast(self.given).combine_chunks()
+        firsts = np.flatnonzero(np.r_[True, buckets[1:] != buckets[:-1]]) if len(buckets) else np.array([], int)
+        lasts = np.r_[firsts[1:], len(buckets)]
+        parts = [rows.slice(a, b - a) for a, b in zip(firsts, lasts, strict=False)]
+        found = [part.to_batches()[0] for part in parts]
+        columns = [
+            pa.array(buckets[firsts], pa.int32()),
+            # Spark wants a time for its timeouts, and drops what is behind the watermark; of null it knows nothing.
+            pa.nulls(len(parts), pa.timestamp("us", "UTC")),
+            pa.array([current_partition()] * len(parts), pa.int32()),
+            pa.array([number] * len(parts), pa.int32()),
+            pa.array([part.serialize().to_pybytes() for part in found], pa.binary()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=_BLOB_ARROW)
+
+    def turn(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        """Take a bucket's rows and state, run the step, keep the state."""
+        blobs = [one for frame in frames for one in zip(frame["part"], frame["number"], frame["data"], strict=True)]
+        turn = Turn(
+            bucket=int(key[0]),
+            rows=self._rows(blobs),
+            state=bytes(state.get[0]) if state.exists else None,
+            watermark_us=_watermark_us(state) + self.extra_us,
+            now_us=state.getCurrentProcessingTimeMs() * 1000 + shift_us(self.moved_clock),
+            ended=any((part, number) == (_WAKE, 1) for part, number, _ in blobs),
+        )
+        try:
+            made = [self._blob(part) for table in self.step(turn) for part in _cut(table)]
+        except PenstockError as error:
+            error.node = error.node or self.label
+            self.staging.put_error(current_epoch(), error)
+            raise
+        self._keep(turn, state)
+        yield pd.DataFrame({"data": pd.Series(made, dtype=object)})
+
+    def unpack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn blobs into rows again."""
+        for batch in batches:
+            for data in batch.column("data"):
+                yield pa.ipc.read_record_batch(pa.py_buffer(data.as_buffer()), self.made)
+
+    def _rows(self, blobs: list[tuple[int, int, bytes | None]]) -> pa.Table:
+        blobs.sort(key=lambda blob: blob[:2])
+        full = (data for _, _, data in blobs if data is not None)
+        batches = [pa.ipc.read_record_batch(pa.py_buffer(data), self.given) for data in full]
+        return _ordered(pa.Table.from_batches(batches, schema=self.given))
+
+    def _blob(self, table: pa.Table) -> bytes:
+        cast = table.select(self.made.names).cast(self.made).combine_chunks()
+        data: bytes = cast.to_batches()[0].serialize().to_pybytes()
+        return data
+
+    def _keep(self, turn: Turn, state: GroupState) -> None:
+        before = state.get[1] if state.exists else None
+        if turn.ring_us != before:
+            ring(self.staging, current_epoch(), self.node, turn.bucket, turn.ring_us)
+        if turn.state is None:
+            if state.exists:
+                state.remove()
+            return
+        state.update((turn.state, turn.ring_us))
+        if turn.wake_us is not None:
+            # Spark wakes what lies before its watermark, in milliseconds; what is due at it must be woken too.
+            due_ms = -((self.extra_us - turn.wake_us) // 1000) - 1
+            state.setTimeoutTimestamp(max(due_ms, _watermark_us(state) // 1000, 1))
+
+
+def _ordered(rows: pa.Table) -> pa.Table:
+    """Put rows in the order in which their source has them; after a shuffle that is lost, and event time decides."""
+    if ORDER in rows.column_names:
+        return rows.sort_by(ORDER)
+    if EVENT_TIME not in rows.column_names:
+        return rows
+    plain = [field.name for field in rows.schema if not pa.types.is_nested(field.type) and field.name != EVENT_TIME]
+    return rows.sort_by([(name, "ascending") for name in (EVENT_TIME, *plain)])
+
+
+def _cut(table: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, table.num_rows, OUTPUT_ROWS):
+        yield table.slice(start, OUTPUT_ROWS)
+
+
+def _watermark_us(state: GroupState) -> int:
+    return state.getCurrentWatermarkMs() * 1000 if state._watermark_present else 0

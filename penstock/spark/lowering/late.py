@@ -1,0 +1,40 @@
+"""What follows a `late` side output: stateless nodes over the few rows of one epoch, as a batch."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pyarrow as pa
+
+from penstock.contracts import Sink
+from penstock.plan.node import Node
+from penstock.plan.nodes import Side, Write
+from penstock.spark.lowering.context import Context, column, with_key
+from penstock.spark.lowering.lower import lower
+
+
+def handled(rows: pa.Table, side: Side, write: Write, context: Context) -> pa.Table:
+    """Apply the nodes between a side output and its sink; without rows or nodes there is nothing to do."""
+    steps: list[Node] = []
+    node: Node = write.input
+    while node != side:
+        steps.append(node)
+        (node,) = node.inputs
+    if not rows.num_rows or not (steps or _adds(write.sink)):
+        return rows
+    batch = dataclasses.replace(context, streaming=False, clock=None)
+    frame = context.spark.createDataFrame(rows)
+    for step in reversed(steps):
+        frame = lower(step, batch, frame)
+    return with_key(frame.select(*map(column, write.schema.names)), write.sink).toArrow()
+
+
+def keyed(rows: pa.Table, sink: Sink, context: Context) -> pa.Table:
+    """Add the key of each row, if the sink asks for one."""
+    if not rows.num_rows or not _adds(sink):
+        return rows
+    return with_key(context.spark.createDataFrame(rows), sink).toArrow()
+
+
+def _adds(sink: Sink) -> bool:
+    return sink.row_key is not None or sink.row_removed is not None

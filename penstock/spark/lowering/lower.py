@@ -1,0 +1,107 @@
+"""One lowering per node: from the plan to Spark DataFrames. Anything that is not declared here is refused."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from penstock.errors import PipelineError
+from penstock.plan.graph import upstream
+from penstock.plan.node import Node
+from penstock.plan.nodes import Drop, EventTime, Filter, Rename, Select, Union, WithColumns
+from penstock.plan.queries import goes_by_time, time_key
+from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
+from penstock.spark.lowering.context import Context, column, keep_hidden
+from penstock.spark.lowering.gates import reject_where
+
+
+@singledispatch
+def lower(node: Node, context: Context, *inputs: DataFrame) -> DataFrame:
+    """Return the rows of a node as a DataFrame."""
+    message = f"{node.kind} has no lowering to Spark"
+    raise PipelineError(message, node=context.name(node))
+
+
+@lower.register
+def _select(node: Select, context: Context, frame: DataFrame) -> DataFrame:
+    chosen = [F.expr(sql).alias(name) for name, sql in node.columns]
+    return frame.select(*chosen, *keep_hidden(frame))
+
+
+@lower.register
+def _with_columns(node: WithColumns, context: Context, frame: DataFrame) -> DataFrame:
+    new = dict(node.columns)
+    chosen = [F.expr(new[n]).alias(n) if n in new else column(n) for n in node.schema.names]
+    return frame.select(*chosen, *keep_hidden(frame))
+
+
+@lower.register
+def _filter(node: Filter, context: Context, frame: DataFrame) -> DataFrame:
+    return context.counted(frame.filter(node.condition), node)
+
+
+@lower.register
+def _drop(node: Drop, context: Context, frame: DataFrame) -> DataFrame:
+    return frame.select(*map(column, node.schema.names), *keep_hidden(frame))
+
+
+@lower.register
+def _rename(node: Rename, context: Context, frame: DataFrame) -> DataFrame:
+    old = dict(node.names)
+    renamed = [column(old.get(name, name)).alias(name) for name in node.schema.names]
+    return frame.select(*renamed, *keep_hidden(frame))
+
+
+@lower.register
+def _union(node: Union, context: Context, *frames: DataFrame) -> DataFrame:
+    first, *others = frames
+    for other in others:
+        first = first.unionByName(other)
+    return first
+
+
+@lower.register
+def _event_time(node: EventTime, context: Context, frame: DataFrame) -> DataFrame:
+    return watermarked(timed(frame, node, context), node, context)
+
+
+def timed(frame: DataFrame, node: EventTime, context: Context) -> DataFrame:
+    """Give rows their event time, and put those aside that have none; Spark does not know of it yet."""
+    if node.input.schema.field(node.column).nullable:
+        missing = column(node.column).isNull()
+        frame = reject_where(frame, missing, f"event time '{node.column}' is null", node, context)
+    return frame.select(
+        *map(column, node.schema.names),
+        *keep_hidden(frame),
+        column(node.column).alias(EVENT_TIME),
+        F.lit(False).alias(TICK),
+    )
+
+
+def watermarked(frame: DataFrame, node: EventTime, context: Context, *, ticks: bool = True) -> DataFrame:
+    """Let Spark follow the largest time of rows and clock, whatever is filtered later.
+
+    Spark pushes filters below a watermark, which would make it depend on them; the count that stands between is a
+    barrier that nothing is pushed past.
+    """
+    if ticks and context.clock is not None:
+        mine = column("only").isNull() | (column("only") == F.lit(time_key(node)))
+        frame = frame.unionByName(_ticks(frame, context.clock.filter(mine)))
+    if not any(goes_by_time(one) and node in upstream(one) for one in context.nodes or context.graph.nodes):
+        # Nobody waits for this time here, so it must not hold up others.
+        return context.counted(frame, node).filter(~column(TICK)).drop(TICK)
+    # Spark counts in milliseconds; it must not be ahead of the marks that rows are late by.
+    delay_ms = -(-(node.max_delay_us + context.lateness_us(node)) // 1000)
+    marked = frame.withWatermark(EVENT_TIME, f"{delay_ms} milliseconds")
+    return context.counted(marked, node).filter(~column(TICK)).drop(TICK)
+
+
+def _ticks(timed: DataFrame, clock: DataFrame) -> DataFrame:
+    zero = F.lit(0).cast("bigint")
+    special = {EVENT_TIME: column("at"), TICK: F.lit(True), ORDER: zero}
+    special |= {name: zero for name in timed.columns if name.startswith(WATERMARK)}
+    return clock.select(
+        *(special.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name) for field in timed.schema.fields)
+    )

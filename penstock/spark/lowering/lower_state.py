@@ -1,0 +1,119 @@
+"""Lowerings of the nodes that keep state."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from penstock.plan.partials import Halves, halves
+from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
+from penstock.spark.hidden import EVENT_TIME
+from penstock.spark.lowering.context import Context, column
+from penstock.spark.lowering.gates import late_aside
+from penstock.spark.lowering.lower import lower
+from penstock.spark.lowering.python_state import aggregated, collected, finished, folded, reduced, running
+from penstock.spark.lowering.ranks import BEST, best_rows, ranked
+from penstock.spark.lowering.window_buckets import in_buckets
+from penstock.windows import Window
+
+_DELAY_KEY = "spark.watermarkDelayMs"
+
+
+@lower.register
+def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataFrame:
+    """Keep the first row of a key until the watermark is `within` past it.
+
+    Spark forgets a key after the watermark's delay, which it reads from the column's metadata, and takes a row at the
+    watermark itself for late; design.md says before it, hence the microsecond.
+    """
+    frame = late_aside(frame, node, context)
+    shifted = F.timestamp_micros(F.unix_micros(column(EVENT_TIME)) + 1)
+    frame = frame.withColumn(EVENT_TIME, _timed(shifted, node.within_us))
+    kept = frame.dropDuplicatesWithinWatermark(list(node.keys))
+    back = F.timestamp_micros(F.unix_micros(column(EVENT_TIME)) - 1)
+    return context.counted(kept.withColumn(EVENT_TIME, _timed(back, node.within_us)), node)
+
+
+@lower.register
+def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame:
+    frame = late_aside(frame, node, context)
+    if node.bucketed:
+        return in_buckets(frame, node, context)
+    if node.window is None and node.python:
+        return context.counted(running(frame, node, context), node)
+    split = halves(node)
+    if isinstance(split, str):
+        return _results(aggregated(frame, node, _groups(node), context), node, context)
+    return merged(_partials_of_rows(frame, node, split, context), node, split, context)
+
+
+@lower.register
+def _reduce(node: Reduce, context: Context, frame: DataFrame) -> DataFrame:
+    frame = late_aside(frame, node, context)
+    if node.bucketed:
+        return in_buckets(frame, node, context)
+    if node.window is None:
+        return context.counted(running(frame, node, context), node)
+    return _results(reduced(frame, node, _groups(node), context), node, context)
+
+
+@lower.register
+def _top(node: Top, context: Context, frame: DataFrame) -> DataFrame:
+    """Keep the best rows of a group in Spark's state; it drops the others before and after the shuffle."""
+    frame = late_aside(frame, node, context)
+    if node.bucketed:
+        return in_buckets(frame, node, context)
+    best = frame.groupBy(*_groups(node)).agg(F.expr(best_rows(node)).alias(BEST))
+    return _results(ranked(best, node), node, context)
+
+
+def _partials_of_rows(frame: DataFrame, node: Aggregate, split: Halves, context: Context) -> DataFrame:
+    frame = folded(frame, node, context, split.fold_name)
+    return frame.withColumns({split.name(i): F.expr(partial.of_row) for i, partial in enumerate(split.partials)})
+
+
+def merged(frame: DataFrame, node: Aggregate, split: Halves, context: Context) -> DataFrame:
+    """Merge partial results: those that the scan made, or those of single rows.
+
+    Spark's state holds what is computed here in this order. Results stand behind the count, past which Spark moves
+    nothing, so that the same merges are the same state whatever is made of them.
+    """
+    merges = [F.expr(sql).alias(name) for name, sql in split.merges]
+    merges += [collected(split.fold_name(name), name) for name in split.folded]
+    groups = context.counted(frame.groupBy(*_groups(node)).agg(*merges), node)
+    results = groups.select("*", *(F.expr(sql).alias(name) for name, sql in split.finals))
+    return _shaped(finished(results, node, context), node)
+
+
+def _groups(node: Grouped) -> list[Column]:
+    keys = [column(name) for name in node.keys]
+    if node.window is None:
+        return keys
+    # Spark refuses a session window that has no key beside it, and sees through a constant.
+    always = F.pmod(F.unix_micros(column(EVENT_TIME)), F.lit(1)).alias("__penstock_all")
+    alone = [always] if node.window.kind == "session" and not keys else []
+    return [*keys, *alone, _window(node.window).alias("window")]
+
+
+def _window(window: Window) -> Column:
+    if window.kind == "session":
+        return F.session_window(EVENT_TIME, f"{window.size_us} microseconds")
+    size, slide, offset = (f"{us} microseconds" for us in (window.size_us, window.slide_us, window.offset_us))
+    return F.window(EVENT_TIME, size, slide, offset)
+
+
+def _results(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
+    return context.counted(_shaped(frame, node), node)
+
+
+def _shaped(frame: DataFrame, node: Grouped) -> DataFrame:
+    """Give results their window's bounds, and final ones their event time."""
+    columns = {"window_start": F.col("window.start"), "window_end": F.col("window.end")}
+    given = [columns[n].alias(n) if node.window and n in columns else column(n) for n in node.schema.names]
+    if node.event_time:
+        given.append(F.window_time("window").alias(EVENT_TIME))
+    return frame.select(*given)
+
+
+def _timed(time: Column, delay_us: int) -> Column:
+    return time.alias(EVENT_TIME, metadata={_DELAY_KEY: max(delay_us // 1000, 1)})

@@ -1,0 +1,131 @@
+"""Windows that Spark has no operator for, in buckets of keys: of rows, of the clock, shown early, or cut sessions.
+
+Spark computes the partial results of single rows, so every expression means what it means elsewhere; a step merges them
+in the bucket's state; Spark makes the results of what the step gives.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from penstock.aggregates import Aggregator
+from penstock.native.count_windows import CountWindows
+from penstock.native.cut_sessions import CutSessions
+from penstock.native.early_windows import EarlyWindows
+from penstock.native.panes import LISTS, Panes, merge_of
+from penstock.plan.merges import PREFIX as PARTIAL
+from penstock.plan.partials import Halves, halves
+from penstock.plan.stateful import WINDOW_TYPES, Aggregate, Grouped, Reduce, Top
+from penstock.schema import Field, Schema, quoted
+from penstock.spark.hidden import EVENT_TIME
+from penstock.spark.lowering.buckets import Step, bucketed
+from penstock.spark.lowering.context import Context, column, keep_hidden
+from penstock.spark.lowering.python_state import OUT, Reducer, finished, finished_row, row_partial
+from penstock.spark.lowering.ranks import BEST, order_of, ranked
+from penstock.spark.types import schema_of
+
+
+def in_buckets(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
+    """Return the results of a window."""
+    given, panes = _partials(frame, node, context)
+    names = [Field(name, WINDOW_TYPES[name]) for name in node.window_columns]
+    output = Schema((*panes.rows.fields, *names))
+    keys = [column(name) for name in node.keys]
+    late = _late(given, node, context)
+    windows = bucketed(given, keys, _step(node, panes, late), output, context, node, timed=node.event_time)
+    results = _results(windows, node, context)
+    time = [column(EVENT_TIME)] if node.event_time else []
+    return context.counted(results.select(*map(column, node.schema.names), *time), node)
+
+
+def _step(node: Grouped, panes: Panes, late: str | None) -> Step:
+    window = node.window
+    assert window is not None
+    by_clock = window.clock == "processing"
+    if window.kind == "count":
+        return CountWindows(panes, window)
+    if window.kind == "session":
+        return CutSessions(panes, window, by_clock)
+    every = node.emit if isinstance(node.emit, int) else 0 if node.emit == "updates" else None
+    return EarlyWindows(panes, window, every, by_clock, late)
+
+
+def _late(given: DataFrame, node: Grouped, context: Context) -> str | None:
+    """Return the watermark by which windows had ended when the rows came, where one row has several windows."""
+    if not node.sides or context.mark_column(node) not in given.columns:
+        return None
+    return f"greatest({context.mark_column(node)} - {node.lateness_us}, 0)"
+
+
+def _partials(frame: DataFrame, node: Grouped, context: Context) -> tuple[DataFrame, Panes]:
+    """Return the partial results of single rows, and how they are merged."""
+    made, merges = _columns(node, context)
+    given = frame.select(*map(column, node.keys), *made, *keep_hidden(frame))
+    wanted = (*node.keys, *(name for name, _ in merges))
+    rows = Schema(tuple(field for field in schema_of(given) if field.name in wanted))
+    return given, Panes(node.keys, tuple(merges), rows)
+
+
+def _columns(node: Grouped, context: Context) -> tuple[list[Column], list[tuple[str, str]]]:
+    """Return the partial columns, and the SQL that merges each."""
+    if isinstance(node, Top):
+        row = F.struct(*map(column, node.input.schema.names))
+        best = F.array(F.struct(F.expr(order_of(node)).alias("by"), row.alias("row")))
+        return [best.alias(BEST)], [(BEST, LISTS.format(BEST))]
+    if isinstance(node, Reduce):
+        return [_folded(Reducer(node), node, context).alias(OUT)], [(OUT, LISTS.format(OUT))]
+    assert isinstance(node, Aggregate)
+    split = _split(node)
+    made = [F.expr(partial.of_row).alias(split.name(i)) for i, partial in enumerate(split.partials)]
+    merges = [(split.name(i), merge_of(i, split.partials, PARTIAL)) for i in range(len(split.partials))]
+    for result, aggregator in node.python.items():
+        name = split.fold_name(result)
+        made.append(_folded(aggregator, node, context).alias(name))
+        merges.append((name, LISTS.format(name)))
+    return made, merges
+
+
+def _folded(aggregator: Aggregator, node: Grouped, context: Context) -> Column:
+    """Return a list with the accumulator of one row; rows are folded by their times, or without these as they come."""
+    by_time = node.window is not None and node.window.by_event_time
+    at = F.unix_micros(column(EVENT_TIME)) if by_time else F.lit(0).cast("bigint")
+    return F.array(row_partial(aggregator, node, context, at))
+
+
+def _split(node: Aggregate) -> Halves:
+    split = halves(node)
+    assert not isinstance(split, str)
+    return split
+
+
+def _results(windows: DataFrame, node: Grouped, context: Context) -> DataFrame:
+    """Make results of merged partials."""
+    if isinstance(node, Top):
+        sooner = "CASE WHEN a.by > b.by THEN -1 WHEN a.by < b.by THEN 1 ELSE 0 END"
+        best = f"transform(slice(array_sort({BEST}, (a, b) -> {sooner}), 1, {node.n}), one -> one.row)"
+        return ranked(windows.withColumn(BEST, F.expr(best)), node)
+    if isinstance(node, Reduce):
+        rest = [name for name in node.schema.names if name not in (*node.keys, *node.window_columns)]
+        parts = {name: F.col(f"{OUT}.{quoted(name)}") for name in rest}
+        return finished_row(windows, node, context).withColumns(parts)
+    assert isinstance(node, Aggregate)
+    split = _split(node)
+    merged = {name: F.expr(_of_one(sql)) for name, sql in split.merges}
+    merged |= {result: column(split.fold_name(result)) for result in split.folded}
+    windows = windows.withColumns(merged) if merged else windows
+    made = windows.withColumns({name: F.expr(sql) for name, sql in split.finals}) if split.finals else windows
+    return finished(made, node, context)
+
+
+def _of_one(merge: str) -> str:
+    """Return the merge of a single partial: the partial itself.
+
+    >>> _of_one("max_by(__penstock_p0, __penstock_p1)")
+    '__penstock_p0'
+    """
+    found = re.search(rf"{PARTIAL}\d+", merge)
+    assert found is not None
+    return found.group()
