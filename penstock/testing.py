@@ -164,8 +164,8 @@ class _Script:
             controls = [c for acts in self.inputs.values() if number < len(acts) for c in acts[number].controls]
             if controls or number < acts - 1:
                 run = self._act(run, controls)
-        # The last rows of one source may share an epoch with the end of time: rows are late by the epoch before.
-        if len(self.graph.reads) > 1:
+        # The last rows of one scan may share an epoch with the end of time: rows are late by the epoch before.
+        if not run.one_scan:
             _settle(run)
         run.end()
         run.wait()

@@ -64,6 +64,7 @@ def tuned(cores: int) -> dict[str, str]:
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.adaptive.enabled": "false",
+        "spark.sql.streaming.unsupportedOperationCheck": "false",
         "spark.sql.optimizer.excludedRules": "",
     }
 

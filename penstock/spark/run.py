@@ -20,6 +20,7 @@ from penstock.plan.graph import Graph
 from penstock.plan.nodes import EventTime, Read
 from penstock.plan.overload import Overload
 from penstock.plan.pace import Pace
+from penstock.plan.queries import groups
 from penstock.plan.stateful import Grouped
 from penstock.report import Progress, Report
 from penstock.settings import Settings
@@ -116,8 +117,15 @@ class Run:
             writer.stopping.set()
         self._stopping.set()
 
+    @property
+    def one_scan(self) -> bool:
+        """Whether one scan offers all rows and the end of time after them, so that none is read behind it."""
+        return len(self.graph.reads) == len(self.queries) == 1 and self._compiled[0].context.clock is None
+
     def end(self) -> None:
         """Ask for the end of time once all that is there is read: windows close for good."""
+        if not self.one_scan:
+            self.process_available()
         self._close_windows()
         self.until = "ended"
 
@@ -170,7 +178,7 @@ class Run:
         if self.checkpoint.migration is not None:
             self.notice = migrate(self.checkpoint, spark, self.graph, self.settings)
         # Of several sources one may lag behind the other's end, so that the driver has to say when all have ended.
-        closes = self.until == "ended" and len(self.graph.reads) == 1
+        closes = self.until == "ended" and len(self.graph.reads) == len(groups(self.graph)) == 1
         self._compiled = compile_pipeline(
             spark, self.graph, self.checkpoint, self.settings, closes=closes, limits=self.limits
         )
@@ -261,9 +269,9 @@ class Run:
         """Read all that is there; at the end of all sources, close what is open.
 
         One source's last rows need not be through before the end of time is declared: it offers them first. Of
-        several, one could lag behind the other's end, so all are read to the end before.
+        several, or in several queries, one could lag behind the other's end, so all are read to the end before.
         """
-        if self.until == "drained" or len(self.graph.reads) > 1:
+        if self.until == "drained" or len(self.graph.reads) > 1 or len(self.queries) > 1:
             self.process_available()
         if self.until == "drained" or self._stopping.is_set():
             return True
