@@ -59,7 +59,8 @@ class Topic:
         until(lambda: self.end(partition, IsolationLevel.READ_COMMITTED) == self.end(partition))
 
     def produce(self, values: Iterable[Any], partition: int = 0, transaction: str = "", **more: Any) -> None:
-        config: dict[str, Any] = {"bootstrap.servers": self.bootstrap}
+        # Tests go by where batches end: what is sent together waits for the flush, however slow the machine is.
+        config: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "linger.ms": 10_000}
         producer = Producer(config | ({"transactional.id": f"{self.name}-{transaction}"} if transaction else {}))
         if transaction:
             producer.init_transactions(SECONDS)
