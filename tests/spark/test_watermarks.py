@@ -115,3 +115,21 @@ def test_a_source_that_gives_nothing_after_a_restart_holds_back_no_more_than_bef
 
 def write(path: Path, seconds: float) -> None:
     path.write_text(json.dumps({"k": "a", "v": 1, "ts": at(seconds).isoformat()}) + "\n")
+
+
+class _Both(ps.Process):
+    output = "k string, v bigint"
+    sides = {"again": "k string, v bigint"}
+
+    def on_row(self, row: dict[str, Any], ctx: ps.Context) -> Any:
+        made = {"k": row["k"], "v": row["v"]}
+        return [made, ("again", made)]
+
+
+def test_the_newest_time_is_known_where_one_operator_has_several_outputs(tmp_path: Path, settings: Settings) -> None:
+    rows = ps.from_items([row(0, 100), row(1, 60)], SCHEMA).named("rows")
+    both = rows.event_time("ts", "5s").key_by("k").process(_Both())
+    outputs = [both.to(ps.collect()).named("main"), both.side("again").to(ps.collect()).named("again")]
+    report = ps.Pipeline("p", *outputs).run(until="drained", checkpoint=str(tmp_path / "c"), settings=settings)
+    assert report.rows == {"main": 2, "again": 2}
+    assert report.watermark == at(95)

@@ -195,7 +195,8 @@ class _Compiler:
         return frozenset(found)
 
     def _lowered(self, node: Node) -> DataFrame:
-        if node in self.apart and not isinstance(node, Read):
+        in_scan = any(node == prefix.times for prefix in self.lanes.prefixes.values())
+        if node in self.apart and not isinstance(node, Read) and not in_scan:
             self._begin(node)
         if isinstance(node, Read):
             return self._read(node)
