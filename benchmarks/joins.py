@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json as text
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -19,8 +15,7 @@ from pyarrow import parquet
 from benchmarks import chart, results
 from benchmarks.data import CACHE
 from benchmarks.joins_jobs import SYSTEMS, Job
-from benchmarks.peers import ROOT
-from benchmarks.process import Peak, end, environment
+from benchmarks.process import answered
 from benchmarks.results import OURS, Bar, Result
 from penstock.settings import cores
 
@@ -115,7 +110,8 @@ def bars(found: Sequence[Result]) -> Iterator[Bar]:
 def _measured(orders: Orders, runs: int) -> list[Result]:
     work = orders.folder.with_name(f"{orders.folder.name}-work-{os.getpid()}")
     try:
-        answer, peak_mb = _ran(Job(str(orders.folder), str(work), orders.rows // EPOCHS, cores(), WITHIN_S, runs))
+        job = Job(str(orders.folder), str(work), orders.rows // EPOCHS, cores(), WITHIN_S, runs)
+        answer, peak_mb = answered("benchmarks.joins_jobs", job, "joins")
         equal = {system: _equal(orders, answer["outputs"][system]) for system in SYSTEMS}
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -126,23 +122,6 @@ def _measured(orders: Orders, runs: int) -> list[Result]:
         Result(system, CASE, round(rows / best[system]), round(best[system], 3), peak_mb, equal[system])
         for system in SYSTEMS
     ]
-
-
-def _ran(job: Job) -> tuple[dict[str, Any], float]:
-    command = [sys.executable, "-m", "benchmarks.joins_jobs", text.dumps(asdict(job))]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    peak = Peak(process.pid)
-    try:
-        said, errors = process.communicate()
-    finally:
-        peak.stop()
-        end(process, peak.known)
-    if process.returncode:
-        raise SystemExit(f"joins: {errors.decode(errors='replace')[-2000:]}")
-    answer: dict[str, Any] = text.loads(said.decode().strip().splitlines()[-1])
-    return answer, round(peak.mb)
 
 
 def _count(orders: Orders) -> int:

@@ -7,14 +7,14 @@ settings, and prints the seconds of each.
 from __future__ import annotations
 
 import json
-import os
 import sys
-import threading
 import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from benchmarks.child import end_with_parent
 
 ORDERS = "order_id bigint, customer string, amount double, ts timestamp"
 SHIPMENTS = "order_id bigint, carrier string, ts timestamp"
@@ -88,15 +88,8 @@ def _settings(job: Job) -> Any:
     return ps.Settings(epoch_rows=job.epoch_rows, parallelism=job.cores)
 
 
-def _end_with(parent: int) -> None:
-    """End this process when the one that started it is gone: a bench that is killed leaves none behind."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
 if __name__ == "__main__":
-    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    end_with_parent()
     given = Job(**json.loads(sys.argv[1]))
     Path(given.work).mkdir(parents=True, exist_ok=True)
     joins(given)

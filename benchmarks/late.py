@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json as text
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +14,7 @@ import pyarrow.parquet as pq
 from benchmarks import results
 from benchmarks.data import CACHE
 from benchmarks.late_jobs import WAYS, Job
-from benchmarks.peers import ROOT
-from benchmarks.process import Peak, end, environment
+from benchmarks.process import answered
 from benchmarks.results import Bar, Result
 from penstock.connectors.datagen import DataGen
 from penstock.settings import cores
@@ -87,7 +82,8 @@ def _measured(given: Path, lane: str, events: int, runs: int) -> list[Result]:
     work = given.with_name(f"{given.name}-work-{lane}")
     shutil.rmtree(work, ignore_errors=True)
     try:
-        answer, peak_mb = _ran(Job(str(given), str(work), lane, max(1, events // EPOCHS), cores(), runs))
+        job = Job(str(given), str(work), lane, max(1, events // EPOCHS), cores(), runs)
+        answer, peak_mb = answered("benchmarks.late_jobs", job, "late")
         outputs = {way: _output(answer["made"][way]["output"]) for way in WAYS}
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -104,20 +100,3 @@ def _measured(given: Path, lane: str, events: int, runs: int) -> list[Result]:
 def _output(folder: str) -> Any:
     query = f"SELECT count(*), sum(trades), sum(volume), round(sum(vwap), 3) FROM '{folder}/*.parquet'"
     return duckdb.sql(query).fetchall()
-
-
-def _ran(job: Job) -> tuple[dict[str, Any], float]:
-    command = [sys.executable, "-m", "benchmarks.late_jobs", text.dumps(asdict(job))]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    peak = Peak(process.pid)
-    try:
-        said, errors = process.communicate()
-    finally:
-        peak.stop()
-        end(process, peak.known)
-    if process.returncode:
-        raise SystemExit(f"late: {errors.decode(errors='replace')[-2000:]}")
-    answer: dict[str, Any] = text.loads(said.decode().strip().splitlines()[-1])
-    return answer, round(peak.mb)

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+from benchmarks.child import end_with_parent
+
 SCHEMA = "symbol string, price double, size bigint, ts timestamp"
 WAYS = ("split", "dropped")
 
@@ -79,4 +81,5 @@ def _pipeline(ps: Any, job: Job, work: str) -> Any:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     run(Job(**json.loads(sys.argv[1])))

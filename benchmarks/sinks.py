@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json as text
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import duckdb
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from benchmarks import chart, results
 from benchmarks.data import CACHE, Trades
-from benchmarks.peers import ROOT
 from benchmarks.peers.penstock_log import PenstockServer
-from benchmarks.process import Peak, end, environment
+from benchmarks.process import answered
 from benchmarks.replay import SPARK, replay, restarts
 from benchmarks.results import OURS, Bar, Result
 from benchmarks.sinks_jobs import GUARANTEES, Job
@@ -105,7 +99,7 @@ def _guarantees(trades: Trades, sink: str, runs: int) -> list[Result]:
             job = Job(
                 "sink", str(trades.input), str(work), trades.epoch_rows, cores(), sink=sink, address=address, runs=runs
             )
-            answer, peak_mb = _ran(job)
+            answer, peak_mb = answered("benchmarks.sinks_jobs", job, job.sink)
             counts = {one: _count(sink, answer["names"][one], address, work) for one in GUARANTEES}
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -115,23 +109,6 @@ def _guarantees(trades: Trades, sink: str, runs: int) -> list[Result]:
         Result(one, sink, round(trades.events / best[one]), round(best[one], 3), peak_mb, counts[one] == trades.events)
         for one in GUARANTEES
     ]
-
-
-def _ran(job: Job) -> tuple[dict[str, Any], float]:
-    command = [sys.executable, "-m", "benchmarks.sinks_jobs", text.dumps(asdict(job))]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    peak = Peak(process.pid)
-    try:
-        said, errors = process.communicate()
-    finally:
-        peak.stop()
-        end(process, peak.known)
-    if process.returncode:
-        raise SystemExit(f"{job.sink}: {errors.decode(errors='replace')[-2000:]}")
-    answer: dict[str, Any] = text.loads(said.decode().strip().splitlines()[-1])
-    return answer, round(peak.mb)
 
 
 @contextmanager

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from benchmarks.child import end_with_parent
 
 SCHEMA = "symbol string, price double, size bigint, ts timestamp"
 GUARANTEES = ("exactly_once", "at_least_once")
@@ -106,15 +107,8 @@ def _say(what: str) -> None:
     print(json.dumps({what: time.time()}), flush=True)
 
 
-def _end_with(parent: int) -> None:
-    """End this process when the one that started it is gone: a bench that is killed leaves none behind."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
 if __name__ == "__main__":
-    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    end_with_parent()
     given = Job(**json.loads(sys.argv[1]))
     Path(given.work).mkdir(parents=True, exist_ok=True)
     {"sink": sinks, "vwap": vwap, "spark": spark}[given.kind](given)

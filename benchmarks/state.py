@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json as text
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from benchmarks import chart, results
 from benchmarks.data import CACHE
-from benchmarks.peers import ROOT
-from benchmarks.process import Peak, end, environment
+from benchmarks.process import answered
 from benchmarks.results import OURS, Bar, Result
 from benchmarks.state_jobs import Job
 from penstock.settings import cores
@@ -102,7 +97,7 @@ def _measured(case: Case, folder: Path) -> list[Result]:
         work = folder / system
         job = Job(system, given, str(work), cores())
         try:
-            told, peak_mb = _ran(job)
+            told, peak_mb = answered("benchmarks.state_jobs", job, job.system)
             equal = _equal(folder, work / "output")
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -113,23 +108,6 @@ def _measured(case: Case, folder: Path) -> list[Result]:
         made.append(Result(system, case.name, round(rows / seconds), round(seconds, 3), peak_mb, equal))
     shutil.rmtree(folder, ignore_errors=True)
     return made
-
-
-def _ran(job: Job) -> tuple[list[dict[str, Any]], float]:
-    command = [sys.executable, "-m", "benchmarks.state_jobs", text.dumps(asdict(job))]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    peak = Peak(process.pid)
-    try:
-        said, errors = process.communicate()
-    finally:
-        peak.stop()
-        end(process, peak.known)
-    if process.returncode:
-        raise SystemExit(f"{job.system}: {errors.decode(errors='replace')[-2000:]}")
-    answer: list[dict[str, Any]] = text.loads(said.decode().strip().splitlines()[-1])
-    return answer, round(peak.mb)
 
 
 def _equal(given: Path, output: Path) -> bool:

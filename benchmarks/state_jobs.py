@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 import pandas as pd
 
 import penstock as ps
+from benchmarks.child import end_with_parent
 
 SCHEMA = "key bigint, amount double"
 OUTPUT = "key bigint, n bigint, total double"
@@ -125,15 +125,8 @@ def _epochs(query: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _end_with(parent: int) -> None:
-    """End this process when the one that started it is gone: a bench that is killed leaves none behind."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
 if __name__ == "__main__":
-    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    end_with_parent()
     given = Job(**json.loads(sys.argv[1]))
     ran = {"penstock": penstock, "spark": spark}[given.system](given)
     print("\n" + json.dumps(_epochs(ran)), flush=True)
