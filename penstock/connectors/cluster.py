@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from penstock.connectors.admission import admitted
@@ -18,6 +18,7 @@ from penstock.errors import PenstockError, SourceFailed, choices
 
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _SHOWN = 20
+_TRIES = 3
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
@@ -86,12 +87,18 @@ class Cluster:
     def _offsets(self, topic: str, specs: Mapping[int, Any]) -> dict[int, int]:
         if not specs:
             return {}
-        asked = self.client.list_offsets(
-            {TopicPartition(topic, part): spec for part, spec in specs.items()},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=SECONDS,
-        )
-        return {place.partition: int(self._result(future, topic).offset) for place, future in asked.items()}
+        for _ in range(_TRIES):
+            asked = self.client.list_offsets(
+                {TopicPartition(topic, part): spec for part, spec in specs.items()},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=SECONDS,
+            )
+            found = {place.partition: int(self._result(future, topic).offset) for place, future in asked.items()}
+            # When a broker dies with the request, librdkafka gives this as an offset, and no error.
+            if OFFSET_INVALID not in found.values():
+                return found
+        message = f"{topic}: {self.connection.servers} was lost while it was asked for offsets"
+        raise self.kind(message, hint="run the job again", transient=True)
 
     def _result(self, future: Future[Any], what: str, need: str | None = None) -> Any:
         return answered(lambda: future.result(SECONDS), what, self.connection, self.kind, need)

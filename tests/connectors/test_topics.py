@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,7 +20,8 @@ from penstock.errors import BadValue, SettingsError, SourceFailed, UnknownTopic
 from penstock.schema import Schema
 from penstock.settings import Settings
 from penstock.testing import check_source
-from tests.connectors.topics import Topic, fresh
+from tests.connectors.topics import Topic, fresh, until
+from tests.log.server import LogProcess
 
 NUMBERS = Schema("n bigint")
 
@@ -312,3 +317,31 @@ def test_cuts_hold_every_offset_once():
             assert [n for piece in mine for n in range(piece.first, piece.last)] == list(range(one.first, one.last))
             assert [piece.lost for piece in mine if piece.lost] == ([one.lost] if one.lost else [])
     assert sum(shared_out(whole, 10).values()) - sum(one.first for one in whole) in range(10, 14)
+
+
+def test_a_broker_that_dies_while_it_is_asked_gives_no_offset_and_no_end(tmp_path):
+    with LogProcess(tmp_path) as broker, ThreadPoolExecutor() as pool:
+        topic = fresh(broker.bootstrap).create()
+        topic.produce(documents(1, 2, 3))
+        made = source(topic)
+        assert made.cluster.ends(topic.name, [0, 1]) == {0: 3, 1: 0}
+        os.kill(broker.pid, signal.SIGSTOP)
+        asked = pool.submit(made.cluster.ends, topic.name, [0, 1])
+        until(lambda: _is_asked(broker.port))
+        broker.kill()
+        broker.start()
+        assert asked.result() == {0: 3, 1: 0}
+
+
+def test_a_topic_that_is_not_there_has_no_end(topic):
+    made = source(topic.create(), on_loss="continue")
+    start = made.latest(made.initial(), None)
+    assert made.ended(start)
+    topic.delete()
+    assert not source(topic, on_loss="continue").ended(start)
+
+
+def _is_asked(port: int) -> bool:
+    """Say whether a stopped server has bytes to read."""
+    sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(one[1].endswith(f":{port:04X}") and one[4].split(":")[1] != "00000000" for one in sockets)
