@@ -124,7 +124,9 @@ class Value(Handle, Generic[T]):
         # In every row's way, so the check is made here and told elsewhere.
         if not isinstance(value, self._classes):
             self._check(value)
-        self._hold(value)
+        self._at.values[self._name] = value
+        if self._ttl_us:
+            self._hold(value)
 
 
 class List(Handle, Sequence[T], Generic[T]):

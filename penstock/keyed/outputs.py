@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from types import GeneratorType
 from typing import Any
 
@@ -23,6 +24,8 @@ class Shape:
         self.name, self.schema = name, schema.nullable()
         self.names, self.known, self.arrow = schema.names, frozenset(schema.names), self.schema.arrow
         self.nested = [i for i, field in enumerate(self.arrow) if pa.types.is_nested(field.type)]
+        # Of a whole and plain row, all values in one call; of a single column that would be no sequence.
+        self.picked = itemgetter(*self.names) if len(self.names) > 1 and not self.nested else None
 
 
 def shapes(process: Declared) -> tuple[Shape, ...]:
@@ -35,8 +38,8 @@ class Output:
 
     def __init__(self, shape: Shape) -> None:
         self.shape, self.name, self.names, self.known = shape, shape.name, shape.names, shape.known
-        self.plain = not shape.nested
-        self.rows: list[list[Any]] = []
+        self.picked = shape.picked
+        self.rows: list[Sequence[Any]] = []
         self.times: list[int] = []
 
     def taken(self, emit: Any) -> list[Any]:
@@ -81,13 +84,13 @@ class Outputs:
         if type(emits) is not GeneratorType:
             _check_iterable(emits)
         main = self.main
-        rows, names, known, plain = main.rows, main.names, main.known, main.plain
+        rows, picked, known = main.rows, main.picked, main.known
         before = len(rows)
         aside: list[tuple[Output, list[Any]]] = []
         try:
             for one in emits:
-                if plain and type(one) is dict and one.keys() <= known:
-                    rows.append(list(map(one.get, names)))
+                if picked is not None and type(one) is dict and one.keys() == known:
+                    rows.append(picked(one))
                 elif type(one) is tuple:
                     aside.append(self._aside(one))
                 else:

@@ -182,6 +182,8 @@ def _conf(settings: Settings, java_options: str) -> SparkConf:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         values |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         values |= {"spark.driver.memory": _heap(), "spark.sql.warehouse.dir": tempfile.gettempdir()}
+        # On a cluster Penstock is sent to workers after this process has started.
+        values["spark.python.daemon.module"] = "penstock.spark.daemon"
         # Options of the user's own come after ours, and so win.
         own = settings.spark.get(_JAVA_OPTIONS, "")
         ours = "" if "ArchiveClassesAtExit" in own else f"{java_options} {_collector(settings, own)}"

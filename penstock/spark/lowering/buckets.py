@@ -8,7 +8,9 @@ everything else.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +38,7 @@ PACK_BYTES = 32 << 20
 OUTPUT_ROWS = 65_536
 DELAY_KEY = "spark.watermarkDelayMs"
 # Fixed, for keys must find their state again: enough that an epoch of few keys touches little of it.
-BUCKETS = 256
+BUCKETS = 64
 # The part of a blob without rows: a wake-up.
 _WAKE = -1
 _BLOB = f"{BUCKET} int, at timestamp, part int, number int, data binary"
@@ -185,7 +187,8 @@ class _Worker:
             ended=any((part, number) == (_WAKE, 1) for part, number, _ in blobs),
         )
         try:
-            made = [self._blob(part) for table in self.step(turn) for part in _cut(table)]
+            with _uncollected():
+                made = [self._blob(part) for table in self.step(turn) for part in _cut(table)]
         except PenstockError as error:
             error.node = error.node or self.label
             self.staging.put_error(current_epoch(), error)
@@ -223,6 +226,16 @@ class _Worker:
             # Spark wakes what lies before its watermark, in milliseconds; what is due at it must be woken too.
             due_ms = -((self.extra_us - turn.wake_us) // 1000) - 1
             state.setTimeoutTimestamp(max(due_ms, _watermark_us(state) // 1000, 1))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no cycles among the rows of a turn: there are many, none is in a cycle, and all are soon gone."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _ordered(rows: pa.Table) -> pa.Table:
