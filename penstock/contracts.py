@@ -181,6 +181,10 @@ class Sink(Connector):
         """How it keeps its guarantee, in a few words; `explain` prints it."""
         return WHY[self.guarantee]
 
+    def goes_to(self) -> str:
+        """Say where rows go, in a few words and without a password; `explain` prints it."""
+        return ""
+
     def fits(self, schema: Schema, key: tuple[str, ...]) -> None:
         """Raise a PipelineError if such rows can never be written here; called when the pipeline is built."""
 
@@ -192,6 +196,10 @@ class Sink(Connector):
 
         Where the ledger has a number of partitions, that one goes into `partitions`.
         """
+
+    def used_before(self, sink: str) -> bool:
+        """Say whether the ledger has epochs of any lineage under this name, if that is cheap to tell; after `check`."""
+        return False
 
     def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> Any:
         """Stage the rows of one partition and return a token that can be pickled."""

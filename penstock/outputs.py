@@ -50,7 +50,7 @@ def topic(
 def table(
     name: str,
     *,
-    connection: str,
+    connection: str = "",
     mode: Literal["append", "upsert"] = "append",
     key: str | Sequence[str] | None = None,
     remove: str | None = None,

@@ -118,6 +118,15 @@ def masked(text: str) -> str:
     return _SECRET.sub(lambda found: f"{found[1] or ''}{HIDDEN}", text)
 
 
+def reached_by(connection: str) -> str:
+    """Say what a connection is: an address, or a name that the settings have one for.
+
+    >>> reached_by("postgresql://ada:secret@a/shop"), reached_by("crm")
+    ('at postgresql://ada:***@a/shop', "of connection 'crm'")
+    """
+    return f"at {masked(connection)}" if ":" in connection else f"of connection '{connection}'"
+
+
 def cores() -> int:
     """Return how many cores this process may use, which can be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):

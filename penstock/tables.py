@@ -58,7 +58,7 @@ class Table:
 def read_table(
     name: str,
     *,
-    connection: str,
+    connection: str = "",
     key: str | Sequence[str],
     schema: Shape | None = None,
     valid_from: str | None = None,
@@ -71,8 +71,10 @@ def read_table(
     counts). The columns are read from the catalog or from Parquet; csv, json and topics need a schema. With
     `valid_from`, a key may have many rows: the column says since when each applies, for `join_asof`.
     """
+    from penstock.connectors.tables.connection import refuse_no_connection
     from penstock.connectors.tables.reading import table_source
 
+    refuse_no_connection(connection, f"read_table '{name}'")
     names = (key,) if isinstance(key, str) else tuple(key)
     given = Schema(schema) if schema is not None else None
     source = table_source(name, connection, given, names, valid_from, Settings.load())

@@ -93,6 +93,7 @@ def restore(
     made = savepoints.restore_savepoint(_find(savepoint), folder(checkpoint), name)
     typer.echo(f"checkpoint {checkpoint} of pipeline {made.pipeline}, lineage {made.lineage}")
     typer.echo(f"go on with: penstock run FILE.py --checkpoint {checkpoint}")
+    typer.echo(f'  FILE.py must call its pipeline so: ps.Pipeline("{made.pipeline}", ...)')
 
 
 @app.command()

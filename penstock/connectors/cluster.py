@@ -49,6 +49,11 @@ class Cluster:
         found = answered(lambda: self.client.list_topics(timeout=SECONDS), "topics", self.connection, self.kind)
         return sorted(name for name in found.topics if not name.startswith("__"))
 
+    def groups(self) -> list[str]:
+        """Return the names of the consumer groups that this user may see, of the brokers that tell theirs now."""
+        found = self._result(self.client.list_consumer_groups(request_timeout=SECONDS), "groups")
+        return sorted(group.group_id for group in found.valid)
+
     def describe(self, topic: str) -> Described | None:
         """Return what the topic is now, or None if there is none."""
         asked = self.client.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic]

@@ -7,20 +7,25 @@ bears the partition's name, and its offset of the topic is the number of the nex
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from penstock.connectors.cluster import Cluster
 from penstock.connectors.connection import Connection
 from penstock.connectors.kafka import SECONDS, failed
 from penstock.errors import PenstockError, SinkFailed
 
 _PAUSE = 0.02
 _ANSWER_SECONDS = 2.0
+# Each ledger is asked by a client of its own.
+_MOST = 16
 # While a broker starts or a transaction ends, answers say "ask again".
 _SOON = {
     KafkaError.NOT_COORDINATOR,
@@ -111,6 +116,20 @@ class Place:
         message = f"{self.topic}: user '{who}' may not write it exactly once at {self.connection.servers}"
         hint = f'who may do everything runs:{grants}\n  or choose guarantee="at_least_once"'
         return SinkFailed(message, hint=hint)
+
+
+def has_epochs(cluster: Cluster, topic: str, sink: str) -> bool:
+    """Say whether a sink of that name has written an epoch to the topic, in any lineage and query; some are asked."""
+    name = re.compile(rf"penstock\.[^.]+\.{re.escape(sink)}(@[^.]+)?\.\d+")
+    ledgers = (Place(cluster.connection, topic, group) for group in cluster.groups() if name.fullmatch(group))
+    return any(_newest(place) >= 0 for place in islice(ledgers, _MOST))
+
+
+def _newest(place: Place) -> int:
+    # Not the stable entry: a transaction that a crash left open would be waited for.
+    with place.consumer("read_uncommitted") as consumer:
+        found = place.read(consumer)
+    return -1 if found is None else found.epoch
 
 
 def _asked(consumer: Consumer, topic: str) -> list[TopicPartition]:

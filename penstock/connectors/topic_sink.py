@@ -12,13 +12,13 @@ from penstock.connectors.delivery import Delivery
 from penstock.connectors.kafka import resolve
 from penstock.connectors.payloads import refuse_format
 from penstock.connectors.row_payloads import keyed_payloads, refuse_rows
-from penstock.connectors.topic_ledger import Entry, Place
+from penstock.connectors.topic_ledger import Entry, Place, has_epochs
 from penstock.connectors.topics import topic_name
 from penstock.connectors.transactions import write_epoch
 from penstock.contracts import ROW_KEY, Epoch, Guarantee, Sink
 from penstock.errors import BadValue, SinkFailed, choices
 from penstock.schema import Schema
-from penstock.settings import Settings, masked
+from penstock.settings import Settings, masked, reached_by
 
 if TYPE_CHECKING:
     from typing import Self
@@ -61,6 +61,10 @@ class TopicSink(Sink):
             return super().why
         return "each partition's records and its ledger are one transaction, for readers at read_committed"
 
+    def goes_to(self) -> str:
+        """Name the topic, and where it is unless that is the job's own log."""
+        return f"topic '{self.name}'" + ("" if self._connection == "log" else f" {reached_by(self._connection)}")
+
     def spec(self) -> dict[str, Any]:
         """Return what rebuilds it from JSON; passwords are left out."""
         return {
@@ -98,6 +102,10 @@ class TopicSink(Sink):
         if self.partitions is not None:
             first = Place.of(self.cluster.connection, self.name, lineage, sink, 0)
             self.partitions = first.cut(self.partitions)
+
+    def used_before(self, sink: str) -> bool:
+        """Look for a group that is the ledger of a sink of that name."""
+        return self.guarantee == "exactly_once" and has_epochs(self.cluster, self.name, sink)
 
     def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> int:
         """Write the rows of one partition, and return how many once all are there to stay."""

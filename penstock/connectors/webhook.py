@@ -17,7 +17,7 @@ from penstock.connectors.writers import json_documents
 from penstock.contracts import Epoch, Sink
 from penstock.durations import Span, micros
 from penstock.errors import BadValue, PenstockError, SettingsError, SinkFailed, choices
-from penstock.settings import HIDDEN, Settings, masked
+from penstock.settings import HIDDEN, Settings, masked, reached_by
 
 if TYPE_CHECKING:
     from typing import Self
@@ -76,6 +76,11 @@ class WebhookSink(Sink):
     def why(self) -> str:
         """How it keeps its guarantee."""
         return "a replayed epoch is posted again, under the same idempotency keys"
+
+    def goes_to(self) -> str:
+        """Name the host only: the rest of such an address is often a secret itself."""
+        address = urlsplit(self._given)
+        return f"webhook {reached_by(f'{address.scheme}://{address.hostname}' if address.hostname else self._given)}"
 
     def within(self, job: str, settings: Settings) -> None:
         """Learn where a name leads."""

@@ -108,18 +108,21 @@ def _compared(name: str, was: Described | None, node: Described, renamed: str | 
 
 def _said(was: Described, node: Described) -> str:
     """Say what differs between two nodes whose state, if any, is the same."""
+    if was.place and node.place and was.place != node.place:
+        return f"moved from {was.place}, where its earlier rows stay, to {node.place}"
     if was.does != node.does:
         head = was.does.partition(": ")[0] + ": "
         shared = head if was.does.startswith(head) and node.does.startswith(head) else ""
         return f"{was.does.removeprefix(shared)} -> {node.does.removeprefix(shared)}"
     if was.code != node.code:
-        return "writes elsewhere, from the next epoch on" if node.kind == "write" else "its code changed"
+        return "writes otherwise than before" if node.kind == "write" else "its code changed"
     return f"from {', '.join(was.inputs)} -> {', '.join(node.inputs)}" if was.inputs != node.inputs else ""
 
 
 def _gone(name: str, node: Described, new: Plan) -> Change:
     if not node.meaning:
-        return Change(name, _label(name, node), "removed" if node.kind in _LEAVES else "changed", "removed")
+        said = f"removed: its rows stay in {node.place}" if node.place else "removed"
+        return Change(name, _label(name, node), "removed" if node.kind in _LEAVES else "changed", said)
     twins = [other for other, one in new.items() if one.kind == node.kind and one.meaning == node.meaning]
     hint = f"; .named(\"{name}\") on '{twins[0]}' would keep it" if twins else ""
     return Change(name, _label(name, node), "lost", f"removed{hint}")

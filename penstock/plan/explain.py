@@ -35,6 +35,8 @@ def _node(node: Node, graph: Graph, lanes: Lanes, width: int) -> list[str]:
     notes = []
     if node.inputs:
         notes.append(f"from {', '.join(graph.name(source) for source in node.inputs)}")
+    if isinstance(node, Write) and (place := node.sink.goes_to()):
+        notes.append(f"to {place}")
     if not isinstance(node, Read | Write):
         notes.append(f"columns {', '.join(node.schema.names)}")
         reason = f" ({lanes.reasons[node]})" if node in lanes.reasons else ""
@@ -73,8 +75,9 @@ def _sinks(graph: Graph, *, alone: bool) -> list[str]:
         lines.append(f"sink '{graph.name(write)}': {guarantee}, {why}")
     if graph.rejected_to is None:
         return [*lines, "rejected rows: counted only; Python that raises stops the job (no rejected_to)"]
+    place = graph.rejected_to.goes_to() or f"'{graph.rejected_to.name}'"
     guarantee, why = guaranteed(graph.rejected_to, graph.nodes, graph, alone=alone)
-    return [*lines, f"rejected rows: to '{graph.rejected_to.name}', {guarantee}, {why}"]
+    return [*lines, f"rejected rows: to {place}, {guarantee}, {why}"]
 
 
 def guaranteed(sink: Sink, nodes: Iterable[Node], graph: Graph, *, alone: bool) -> tuple[Guarantee, str]:

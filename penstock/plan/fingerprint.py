@@ -20,7 +20,7 @@ from penstock.contracts import Connector, Source
 from penstock.durations import span_text
 from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.node import SINCE_LATER, Node
-from penstock.plan.nodes import EventTime
+from penstock.plan.nodes import EventTime, Write
 from penstock.plan.partials import halves
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
 from penstock.process import Process
@@ -33,7 +33,7 @@ class Described:
     """What a checkpoint keeps of a node.
 
     `meaning` is what gives its state its meaning, part by part; empty if it has none. `does` is for people; `code` is
-    a hash of its arguments and of the functions that it calls.
+    a hash of its arguments and of the functions that it calls; `place` is where a sink's rows go.
     """
 
     kind: str
@@ -41,6 +41,7 @@ class Described:
     does: str
     code: str
     meaning: dict[str, str]
+    place: str = ""
 
 
 def described(graph: Graph) -> dict[str, Described]:
@@ -48,7 +49,8 @@ def described(graph: Graph) -> dict[str, Described]:
     found = {graph.name(node): _described(node, graph) for node in graph.nodes}
     sink = graph.rejected_to
     if sink is not None:
-        found[sink.name] = Described("write", [], f"rejected rows to {type(sink).__name__}", _code(sink), {})
+        does = f"rejected rows to {type(sink).__name__}"
+        found[sink.name] = Described("write", [], does, _code(sink), {}, sink.goes_to())
     return found
 
 
@@ -110,7 +112,8 @@ def _aggregator(what: Aggregator) -> str:
 
 def _described(node: Node, graph: Graph) -> Described:
     inputs = [graph.name(one) for one in node.inputs]
-    return Described(node.kind, inputs, node.detail, _code(node), meaning(node))
+    place = node.sink.goes_to() if isinstance(node, Write) else ""
+    return Described(node.kind, inputs, node.detail, _code(node), meaning(node), place)
 
 
 def _code(value: Any) -> str:

@@ -6,20 +6,23 @@ A query needs several workers for each core, and imports take each of them a sec
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 from pyspark.daemon import manager
 
-if not any("lookup" in one for one in sys.argv):
-    import duckdb
-    import pandas
-    import pyarrow.compute
-    import pyarrow.parquet
-
-    import penstock
-    import penstock.native
-    import penstock.spark.epochs.prepare
-    import penstock.spark.epochs.scan
-    import penstock.spark.lowering.process  # noqa: F401
+NEEDED = (
+    "duckdb",
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "penstock.spark.epochs.prepare",
+    "penstock.spark.epochs.scan",
+    "penstock.spark.lowering.process",
+)
 
 if __name__ == "__main__":
-    manager()  # type: ignore[no-untyped-call]
+    # The one that looks for data sources needs none of it.
+    if not any(name.endswith("lookup_data_sources") for name in sys.argv):
+        for name in NEEDED:
+            import_module(name)
+    manager()

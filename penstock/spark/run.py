@@ -25,7 +25,7 @@ from penstock.plan.stateful import Grouped
 from penstock.report import Progress, Report
 from penstock.settings import Settings
 from penstock.spark.alone.connector_scan import by_connector, connector_offsets, keep_reader
-from penstock.spark.alone.opening import FAST_ROWS, check_connectors, keep_pace
+from penstock.spark.alone.opening import FAST_ROWS, check_connectors, keep_pace, warn_of_earlier_rows
 from penstock.spark.checkpoints.changing import note_parted
 from penstock.spark.checkpoints.checkpoint import Checkpoint, data_folder
 from penstock.spark.checkpoints.damage import mend, suspect
@@ -164,6 +164,7 @@ class Run:
 
     def _open(self) -> None:
         keep_pace(self.checkpoint, "epochs")
+        warn_of_earlier_rows(self.graph, self.checkpoint)
         replayable = all(read.source.replayable for read in self.graph.reads)
         mend(data_folder(self.checkpoint.root), replayable=replayable, changes=self.checkpoint.migration is not None)
         for read in self.graph.reads:

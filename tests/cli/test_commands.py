@@ -168,3 +168,22 @@ def test_bench_passes_its_options_on(penstock: Penstock, monkeypatch: pytest.Mon
     assert said.code == 0, said.err
     expected = {"events": 10, "symbols": 10_000, "format": "csv", "epochs": 12, "peers": ["spark", "duckdb"]}
     assert asked == {**expected, "json": Path("r"), "source": "files"}
+
+
+def test_a_database_that_does_not_answer_is_said_before_spark_starts(penstock: Penstock, tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    sink = 'ps.table("trades", connection="postgresql://ada:secret@127.0.0.1:1/shop")'
+    job.write_text(JOB.replace("ps.console()", sink))
+    said = penstock("run", job)
+    assert said.code == 2
+    assert said.err.splitlines()[1:] == [
+        "SettingsError: table trades: postgresql://ada:***@127.0.0.1:1/shop does not answer: Connection refused",
+        "  see whether PostgreSQL runs there, and look at host and port of the connection",
+    ]
+
+
+def test_an_unknown_job_is_told_which_there_are(penstock: Penstock) -> None:
+    Path(".penstock/checkpoints/prices").mkdir(parents=True)
+    said = penstock("savepoint", "create", "pricse")
+    assert said.code == 2
+    assert "pipelines with a checkpoint there: prices      did you mean 'prices'?" in said.err

@@ -360,3 +360,15 @@ def test_a_sink_survives_json():
     sink = FileSink("out/shipped", "csv", "b", base="/data")
     assert sink.name == "shipped"
     assert sink_from_spec(json.loads(json.dumps(sink.spec()))) == sink
+
+
+def test_a_sink_that_begins_anew_knows_that_its_folder_was_written(tmp_path):
+    assert not FileSink(str(tmp_path / "files")).used_before("out")
+    sink = opened(tmp_path / "files")
+    sink.continues("line", "out")
+    assert not sink.used_before("out")
+    write(sink, 0, [batch({"a": 1, "b": "x"})])
+    fresh = FileSink(str(tmp_path / "files"))
+    assert fresh.used_before("out")
+    assert not fresh.used_before("other")
+    assert not FileSink(str(tmp_path / "files"), guarantee="at_least_once").used_before("out")

@@ -35,7 +35,7 @@ def test_who_cannot_get_in_is_told_why(postgres: PostgresServer) -> None:
         ("ada:", "ada:x"): "password authentication failed(.|\n)*user and password",
         ("/shop", "/shoop"): 'database "shoop" does not exist(.|\n)*createdb',
         ("127.0.0.1", "no-such-host.invalid"): "does not answer(.|\n)*host and port",
-        (postgres.url.split("@")[1].split("/")[0], "127.0.0.1:1"): "does not answer(.|\n)*host and port",
+        (postgres.url.split("@")[1].split("/")[0], "127.0.0.1:1"): "answer: Connection refused\n(.|\n)*host and port",
     }
     for (old, new), said in wrong.items():
         with pytest.raises(SettingsError, match=said) as raised:

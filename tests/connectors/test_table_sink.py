@@ -16,7 +16,7 @@ from penstock.connectors.tables.table_sink import TableSink
 from penstock.contracts import ROW_REMOVED
 from penstock.errors import BadSchema, BadValue, SettingsError, SinkFailed
 from penstock.settings import Settings
-from tests.connectors.tables import Place, epoch, opened, prepare, sqlite_place
+from tests.connectors.tables import SETTINGS, Place, epoch, opened, prepare, sqlite_place
 from tests.databases import table_name
 
 PAIR = "k bigint, v string"
@@ -227,3 +227,26 @@ def test_a_pipeline_that_upserts_rows_without_a_key_is_refused_when_it_is_built(
     with pytest.raises(BadSchema, match=r"upsert needs a key(.|\n)*columns here: k, v"):
         rows.to(ps.table("t", connection="sqlite:///t.db", mode="upsert"))
     rows.to(ps.table("t", connection="sqlite:///t.db", mode="upsert", key="k"))
+
+
+def test_a_table_without_a_connection_is_told_how_to_name_one() -> None:
+    for wrong in (lambda: ps.table("trades"), lambda: ps.read_table("trades", key="id")):
+        with pytest.raises(BadValue, match=r"trades'?: connection= is missing") as raised:
+            wrong()
+        for way in ('"postgresql://user:password@host:5432/database"', '"sqlite:///shop.db"', "[settings.connections]"):
+            assert way in str(raised.value)
+
+
+def test_a_sink_that_begins_anew_knows_that_its_table_was_written(place: Place) -> None:
+    fresh = TableSink(place.table, place.url)
+    fresh.within("job", SETTINGS)
+    fresh.check()
+    assert not fresh.used_before(place.table)
+    sink = place.sink(PAIR)
+    assert not fresh.used_before(place.table)
+    prepare(sink, 0, PAIR, pairs((1, "a")))
+    assert fresh.used_before(place.table)
+    assert not fresh.used_before("other")
+    place.sql(f"UPDATE penstock_ledger SET sink = '{place.table}@updates' WHERE sink = '{place.table}'")
+    assert fresh.used_before(place.table)
+    assert not place.sink(PAIR, mode="upsert", key=["k"], name=f"{place.table}_keyed").used_before(place.table)

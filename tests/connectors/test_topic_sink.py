@@ -143,3 +143,11 @@ def test_a_log_that_is_killed_in_the_middle_of_an_epoch_has_it_once(tmp_path: Pa
             # As Spark does with a task that failed.
             opened(topic).prepare(epoch(topic, 0), 0, next(tries))
         assert sorted(map(int, written(topic))) == [*range(1000)]
+
+
+def test_a_sink_that_begins_anew_knows_that_its_topic_was_written(topic: Topic) -> None:
+    sink = opened(topic)
+    assert not sink.used_before(topic.name)
+    sink.prepare(epoch(topic, 0), 1, batches("a"))
+    assert opened(topic, "another").used_before(topic.name)
+    assert not sink.used_before("other")

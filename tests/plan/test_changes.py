@@ -121,7 +121,8 @@ def test_a_state_under_another_name_is_lost_and_the_table_says_how_to_keep_it() 
 def test_sinks_come_and_go_and_change_their_names() -> None:
     found = changed(out(counts()).named("first"), out(counts(), "more"))
     assert found.summary == "state of 'aggregate' kept, sink 'first' renamed from 'out', sink 'more' added"
-    assert compare(plan(out(counts()), out(counts(), "more")), OLD).summary.endswith("sink 'more' removed")
+    fewer = compare(plan(out(counts()), out(counts(), "more")), OLD)
+    assert fewer.summary.endswith("sink 'more' removed: its rows stay in files 'more'")
 
 
 def test_a_source_of_another_kind_under_an_old_name_begins_anew() -> None:
@@ -159,3 +160,12 @@ def _one(row: dict[str, Any]) -> dict[str, Any]:
 
 def _two(row: dict[str, Any]) -> dict[str, Any]:
     return {"v": row["v"] + 1}
+
+
+def test_a_sink_that_moved_says_where_its_earlier_rows_stay() -> None:
+    moved = changed(counts().to(ps.files("elsewhere/out")))
+    assert moved.summary == (
+        "state of 'aggregate' kept, sink 'out' moved from files 'out', where its earlier rows stay, "
+        "to files 'elsewhere/out'"
+    )
+    assert "sink 'out' writes otherwise than before" in changed(counts().to(ps.files("out", format="csv"))).summary

@@ -144,6 +144,30 @@ def test_explain_and_pictures_show_nodes_lanes_and_guarantees() -> None:
     assert "-->" in pipeline.to_mermaid()
 
 
+def test_explain_says_where_rows_go_and_no_password() -> None:
+    shop = "postgresql://ada:secret@db/shop"
+    outputs = [
+        trades().to(ps.files("out/")),
+        trades().to(ps.topic("all")),
+        trades().to(ps.topic("abroad", connection="kafka://ada:secret@a:1")),
+        trades().to(ps.table("sold", connection=shop)),
+        trades().to(ps.table("known", connection="crm")),
+        trades().to(ps.webhook("https://ada:secret@hooks.example/orders")),
+    ]
+    text = ps.Pipeline("p", *outputs, rejected_to=ps.topic("bad")).explain()
+    for place in (
+        "from trades; to files 'out/'\n",
+        "; to topic 'all'\n",
+        "; to topic 'abroad' at kafka://ada:***@a:1\n",
+        "; to table 'sold' at postgresql://ada:***@db/shop\n",
+        "; to table 'known' of connection 'crm'\n",
+        "; to webhook at https://hooks.example\n",
+        "rejected rows: to topic 'bad', exactly_once",
+    ):
+        assert place in text
+    assert "secret" not in text
+
+
 def test_sql_refuses_what_it_cannot_stream() -> None:
     for query, words in {
         "SELECT * FROM t ORDER BY size": "ORDER BY",

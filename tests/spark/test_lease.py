@@ -70,8 +70,10 @@ def test_the_jvm_holds_the_lease_while_a_job_runs(tmp_path: Path, settings: Sett
 
 def test_a_checkpoint_of_another_pipeline_is_refused(tmp_path: Path) -> None:
     Checkpoint(tmp_path, "p", pipeline().graph).close()
-    with pytest.raises(CheckpointMismatch, match="belongs to pipeline 'p'"):
+    with pytest.raises(CheckpointMismatch, match="belongs to pipeline 'p', not to 'q'") as refused:
         Checkpoint(tmp_path, "q", pipeline("q").graph)
+    assert f"penstock savepoint create {tmp_path} --name p-fork" in str(refused.value)
+    assert f"penstock savepoint restore p-fork --checkpoint {tmp_path}-q --name q" in str(refused.value)
     (tmp_path / "penstock.json").write_text("{")
     with pytest.raises(CheckpointDamaged):
         Checkpoint(tmp_path, "p", pipeline().graph)

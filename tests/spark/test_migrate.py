@@ -83,7 +83,8 @@ def test_branches_and_sinks_come_and_go_and_the_state_stays(job: Job) -> None:
     )
     assert "state of 'aggregate' kept, state of 'deduplicate' begins empty" in second.notice
     assert "sink 'renamed' renamed from 'sums'" in second.notice
-    assert second.notice.endswith("epochs go on in generation 2")
+    begun = first.report().epochs
+    assert second.notice.endswith(f"; this holds from epoch {begun} on; epochs go on in generation 2")
     third = job.run(job.out(summed(rows.filter("v != 25")), "sums"), allow_drop=["deduplicate"], until="ended")
     assert "epochs go on in generation 3" in third.notice
     kept = [s for s in range(30) if s != 25]

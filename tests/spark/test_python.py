@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import penstock as ps
 from penstock.settings import Settings
 from penstock.spark.python import worker_python
+from penstock.testing import run_to_end
 
 
 @pytest.fixture
@@ -40,3 +42,12 @@ def test_a_python_of_the_users_own_and_one_on_a_cluster_are_left_alone(cache: Pa
 def test_without_a_cache_that_can_be_written_python_is_started_directly(tmp_path: Path, cache: Path) -> None:
     cache.write_text("a file, where a folder should be")
     assert worker_python(Settings()) == sys.executable
+
+
+def test_workers_are_forked_from_a_process_that_has_imported_what_they_need(settings: Settings) -> None:
+    def parent(row: dict[str, object]) -> dict[str, object]:
+        return {"command": Path(f"/proc/{os.getppid()}/cmdline").read_text()}
+
+    told = ps.from_items([{"n": 1}], "n bigint").map(parent, schema="command string")
+    found = run_to_end(ps.Pipeline("p", told.to(ps.collect()).named("out")), {}, settings=settings)
+    assert "penstock.spark.daemon" in found["out"][0]["command"]

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import app
-from penstock.errors import CheckpointDamaged, CheckpointExists, CheckpointMissing
+from penstock.errors import BadValue, CheckpointDamaged, CheckpointExists, CheckpointMissing
 from penstock.folders import folder
 from penstock.folders.objects import ObjectFolder
 from penstock.settings import Settings
@@ -115,6 +115,8 @@ def test_what_cannot_be_saved_or_restored_is_refused(checkpoint: Path, tmp_path:
         create_savepoint(folder(tmp_path / "nothing"), there)
     with pytest.raises(CheckpointExists):
         restore_savepoint(there / "a", folder(checkpoint))
+    with pytest.raises(BadValue, match="'my fork' cannot be a pipeline's name"):
+        restore_savepoint(there / "a", folder(tmp_path / "fork"), "my fork")
     with pytest.raises(CheckpointMissing):
         read_savepoint(there / "b")
     (there / "a").remove("savepoint.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterator, Sequence
 from typing import Any, NoReturn
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from penstock.connectors.file_sink.places import LEDGERS, STAGED, Outrun, Place
 from penstock.contracts import Epoch
@@ -76,6 +76,16 @@ def finish(place: Place, staged: Container[str]) -> None:
 def newest_files(place: Place) -> set[str]:
     """Return the files of every ledger's newest epoch: those that a restart may still have to show."""
     return {final for moves in _newest(place) for _, final in moves}
+
+
+def has_epochs(place: Place, sink: str) -> bool:
+    """Say whether a sink of that name has committed an epoch, in any lineage and query."""
+    names = (name for name in place.files(LEDGERS) if _sink_of(name) == sink)
+    return any(json.loads(found[0])["epoch"] >= 0 for name in names if (found := place.read(name)))
+
+
+def _sink_of(name: str) -> str:
+    return unquote(name.rpartition("/")[2].removesuffix(".json")).partition("@")[0]
 
 
 def _newest(place: Place) -> Iterator[Moves]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.connectors.file_sink.addresses import located, place
 from penstock.connectors.file_sink.compaction import Compaction
-from penstock.connectors.file_sink.ledger import Ledger, finish, staging_folder
+from penstock.connectors.file_sink.ledger import Ledger, finish, has_epochs, staging_folder
 from penstock.connectors.file_sink.merging import merged
 from penstock.connectors.file_sink.places import STAGED
 from penstock.connectors.file_sink.stage import Stage, Staged
@@ -20,6 +20,7 @@ from penstock.connectors.writers import ENDINGS, refuse_types
 from penstock.contracts import REJECTED, Epoch, Guarantee, Sink
 from penstock.errors import BadValue, PenstockError, SinkFailed, choices
 from penstock.schema import Schema
+from penstock.settings import masked
 
 _FORGOTTEN_AFTER = 7 * 24 * 3600
 
@@ -61,6 +62,10 @@ class FileSink(Sink):
         if self.guarantee == "exactly_once":
             return "files are staged, shown when the ledger beside them has the epoch, and never shown again"
         return super().why
+
+    def goes_to(self) -> str:
+        """Name the folder."""
+        return f"files '{masked(self._given)}'"
 
     def spec(self) -> dict[str, Any]:
         """Return what rebuilds it from JSON."""
@@ -104,6 +109,11 @@ class FileSink(Sink):
     def continues(self, lineage: str, sink: str) -> None:
         """Take the ledger over, so that an earlier run of the job cannot commit any more."""
         self.committed(Epoch(lineage, sink, 0))
+
+    def used_before(self, sink: str) -> bool:
+        """Look for a ledger of that name."""
+        with self._failures():
+            return self.guarantee == "exactly_once" and has_epochs(self._place, sink)
 
     def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
         """Write the rows of one partition, out of sight if they are to be committed."""

@@ -9,6 +9,11 @@ from penstock.errors import BadValue, SettingsError, choices
 from penstock.settings import Settings, masked
 
 _FORMS = 'write "postgresql://user:password@host:5432/database" or "sqlite:///path"'
+_EXAMPLES = (
+    'pass its address, connection="postgresql://user:password@host:5432/database" or connection="sqlite:///shop.db",\n'
+    '  or a name, connection="shop", and say in penstock.toml what it is:\n'
+    '    [settings.connections]\n    shop = "postgresql://user:password@host:5432/database"'
+)
 _POSTGRES = ("postgresql://", "postgres://")
 _SQLITE = "sqlite:///"
 
@@ -29,6 +34,13 @@ def resolve(connection: str, settings: Settings) -> Database:
         return Sqlite(_local(url.removeprefix(_SQLITE), settings.files))
     message = f"{masked(url)!r} is not the address of a database that tables can be written to"
     raise BadValue(message, hint=_FORMS)
+
+
+def refuse_no_connection(connection: str, node: str) -> None:
+    """Refuse a table of which nobody said in which database it is."""
+    if not connection:
+        message = "connection= is missing: in which database is the table?"
+        raise BadValue(message, node=node, hint=_EXAMPLES)
 
 
 def is_database(connection: str, settings: Settings) -> bool:

@@ -34,6 +34,13 @@ class Ledger:
         found: int | None = session.execute(asked, lineage, sink)[0][0]
         return found
 
+    def has_epochs(self, session: Session, sink: str) -> bool:
+        """Say whether the table is there, and a sink of that name has written it, in any lineage and query."""
+        if not (session.columns(self.table) and session.columns(self.name)):
+            return False
+        asked = f"SELECT 1 FROM {quoted(self.name)} WHERE epoch >= 0 AND (sink = ? OR substr(sink, 1, ?) = ?) LIMIT 1"
+        return bool(session.execute(asked, sink, len(sink) + 1, f"{sink}@"))
+
     def has(self, session: Session, epoch: Epoch, partition: int, partitions: int) -> bool:
         """Lock a partition until the transaction ends, and say whether it has the epoch already."""
         # The update changes nothing: it locks the row, so that a task given up for dead is waited for.

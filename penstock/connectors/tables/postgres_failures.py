@@ -50,13 +50,14 @@ def failed(error: psycopg.Error, table: str, place: str) -> PenstockError:
 
 def no_connection(error: psycopg.Error, place: str) -> Unreachable:
     """Return an error of connecting; the server's reason comes as text only."""
-    said = str(error).strip().splitlines()[-1].strip()
+    # libpq's last line may be a question of its own: what the hint says, less plainly.
+    said = str(error).partition("\n\tIs the server running")[0].strip().splitlines()[-1].strip()
     for reason, hint in _KEPT_OUT.items():
         if reason.search(said):
             message = f"{place} refuses the login: {said.rpartition('FATAL:')[2].strip()}"
             return Unreachable(message, hint=hint)
     hint = "see whether PostgreSQL runs there, and look at host and port of the connection"
-    return Unreachable(f"{place} does not answer: {said}", hint=hint, transient=True)
+    return Unreachable(f"{place} does not answer: {said.rpartition(' failed: ')[2]}", hint=hint, transient=True)
 
 
 def _said(error: psycopg.Error) -> str:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
-from penstock.connectors.tables.connection import resolve
+from penstock.connectors.tables.connection import refuse_no_connection, resolve
 from penstock.connectors.tables.database import Database, Session, Target
 from penstock.connectors.tables.layout import make_or_check
 from penstock.connectors.tables.ledger import Ledger
 from penstock.contracts import ROW_REMOVED, WHY, Epoch, Guarantee, Sink
-from penstock.errors import BadSchema, BadValue, SinkFailed, choices
+from penstock.errors import BadSchema, BadValue, SettingsError, SinkFailed, choices
 from penstock.schema import Schema
-from penstock.settings import Settings, masked
+from penstock.settings import Settings, masked, reached_by
 
 if TYPE_CHECKING:
     from typing import Self
@@ -38,6 +38,7 @@ class TableSink(Sink):
         remove: str | None = None,
         guarantee: Guarantee | None = None,
     ) -> None:
+        refuse_no_connection(connection, f"table {name}")
         if mode not in MODES:
             message = f"table {name}: mode {mode!r} is not known"
             raise BadValue(message, hint=choices("modes", MODES, mode))
@@ -78,13 +79,21 @@ class TableSink(Sink):
         """How it keeps its guarantee."""
         return "rows and ledger are written in one transaction" if self._ledger else WHY[self.guarantee]
 
+    def goes_to(self) -> str:
+        """Name the table and its database."""
+        return f"table '{self.name}' {reached_by(self._connection)}"
+
     def within(self, job: str, settings: Settings) -> None:
         """Learn where the database is."""
         self._database, self._cores = resolve(self._connection, settings), settings.cores
 
     def check(self) -> None:
         """Raise a SettingsError if the database cannot be reached."""
-        self.database.check()
+        try:
+            self.database.check()
+        except SettingsError as error:
+            error.node = f"table {self.name}"
+            raise
 
     def fits(self, schema: Schema, key: tuple[str, ...]) -> None:
         """Refuse rows that have no key where one is needed."""
@@ -112,6 +121,13 @@ class TableSink(Sink):
         if self._ledger is not None:
             with self.database.transaction(self.name) as session:
                 self.partitions = self._ledger.partitions(session, lineage, sink) or self.partitions
+
+    def used_before(self, sink: str) -> bool:
+        """Look into the ledger; an upserted row replaces what is there, so nothing would be there twice."""
+        if self._ledger is None or self.updates:
+            return False
+        with self.database.reading(self.name) as session:
+            return self._ledger.has_epochs(session, sink)
 
     def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> None:
         """Write the rows of one partition and its line in the ledger, unless the ledger has the epoch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,11 @@ from penstock.spark.jars import jar_sets
 
 # Of the fast pace: a backlog is drained in epochs that still end in about a second.
 FAST_ROWS = 100_000
+_EARLIER = """\
+the sink '%s' (%s) holds rows of an earlier run or of another job, and checkpoint %s is new and knows nothing of them:
+  rows that are read again will be written again. To go on where that run was, use its --checkpoint folder or restore a
+  savepoint of it; to begin anew, remove the old rows first"""
+_log = logging.getLogger(__name__)
 Kind = Literal["epochs", "connected", "realtime"]
 _PACES = {"epochs": 'pace="throughput" or "fast"', "connected": 'pace="fast"', "realtime": 'pace="realtime"'}
 
@@ -29,6 +35,15 @@ def check_connectors(name: str, graph: Graph, settings: Settings) -> None:
         connector.under(settings.files)
         connector.within(name, settings)
         connector.check()
+
+
+def warn_of_earlier_rows(graph: Graph, checkpoint: Checkpoint) -> None:
+    """Say which sinks have epochs that this checkpoint, new as it is, knows nothing of."""
+    sinks = {graph.name(write): write.sink for write in graph.writes}
+    sinks |= {graph.rejected_to.name: graph.rejected_to} if graph.rejected_to else {}
+    for name, sink in sinks.items() if checkpoint.is_new else ():
+        if sink.used_before(name):
+            _log.warning(_EARLIER, name, sink.goes_to() or type(sink).__name__, checkpoint.root)
 
 
 def is_connected(graph: Graph, where: str | Path | Folder, until: str, pace: Pace) -> bool:

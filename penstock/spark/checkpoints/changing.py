@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from penstock.errors import CheckpointMismatch
 from penstock.folders import Folder
@@ -29,12 +29,13 @@ class Version:
 
 @dataclass(frozen=True)
 class Migration:
-    """What has to be done before Spark may go on: from which folder, what changed, and into how many partitions."""
+    """What has to be done before Spark may go on: from where, what changed, into how many partitions, since when."""
 
     old: Folder
     changes: Changes
     partitions: int | None = None
     moved: bool = False
+    begins: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def said(self) -> str:
@@ -42,7 +43,13 @@ class Migration:
         parts = [f"the plan changed: {self.changes.summary}"] if self.changes else []
         parts += ["the event time moved to the other lane"] if self.moved else []
         parts += [f"the state has {self.partitions} partitions now"] if self.partitions else []
+        parts += [f"this holds from epoch {self._begin} on"] if self.changes and self.begins else []
         return "; ".join(parts)
+
+    @property
+    def _begin(self) -> str:
+        several = len(self.begins) > 1
+        return " and ".join(f"{epoch} of {query}" if several else str(epoch) for query, epoch in self.begins.items())
 
 
 def migration(
@@ -61,7 +68,8 @@ def migration(
         _nothing_lost(data, old, new, changes, allowed)
         _nothing_half_written(data, old, new, queries, allowed)
     wanted = partitions if partitions and _other_partitions(queries, partitions) else None
-    return Migration(data, changes, wanted, moved) if changes or moved or wanted else None
+    begins = {name: max(history.committed, default=-1) + 1 for name, history in queries.items()}
+    return Migration(data, changes, wanted, moved, begins) if changes or moved or wanted else None
 
 
 def _nothing_lost(data: Folder, old: Version, new: Version, changes: Changes, allowed: Sequence[str]) -> None:

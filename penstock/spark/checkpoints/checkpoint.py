@@ -75,6 +75,7 @@ class Checkpoint:
     ) -> None:
         """Open it; the nodes in `allow_drop` may lose their state, and only one that `migrates` may change its plan."""
         self.migration: Migration | None = None
+        self.is_new = False
         settings = settings or Settings()
         self.root, self.retention = folder(where), settings.checkpoint_retention
         self.state_partitions = settings.state_partitions
@@ -151,10 +152,11 @@ class Checkpoint:
         found = read_identity(self.folder)
         if found is None:
             self._begin(mine)
+            self.is_new = True
             return mine
         if found.pipeline != mine.pipeline:
             message = f"checkpoint {self.folder} belongs to pipeline '{found.pipeline}', not to '{mine.pipeline}'"
-            raise CheckpointMismatch(message, hint="choose another --checkpoint folder for this pipeline")
+            raise CheckpointMismatch(message, hint=_forking(self.root, found.pipeline, mine.pipeline))
         if generation(self.root) > 1 or (self.root / "generations").names():
             drop_leftovers(self.root)
         if not migrates or not found.plan:
@@ -217,6 +219,14 @@ def _same_state(found: Identity, mine: Identity, root: Folder) -> None:
             f"{found.skeleton} there, {mine.skeleton} here), and this kind is not migrated:\n{changes.table}"
         )
         raise CheckpointMismatch(message, hint="run the old version, or choose another --checkpoint folder")
+
+
+def _forking(root: Folder, theirs: str, mine: str) -> str:
+    return (
+        f'choose another --checkpoint folder, or call the pipeline as the checkpoint does: ps.Pipeline("{theirs}", ...)'
+        f"\n  to go on from there as '{mine}', fork it:\n    penstock savepoint create {root} --name {theirs}-fork"
+        f"\n    penstock savepoint restore {theirs}-fork --checkpoint {root}-{mine} --name {mine}"
+    )
 
 
 def _unusable(path: str, error: OSError) -> SettingsError | DiskFull:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from penstock.errors import CheckpointMissing, PenstockError
+from penstock.errors import CheckpointMissing, PenstockError, choices
 from penstock.folders import Folder, folder
 from penstock.settings import Settings
 from penstock.spark.checkpoints.checkpoint import Identity, data_folder, read_identity
@@ -66,7 +66,8 @@ def find_checkpoint(text: str, settings: Settings) -> Folder:
         if read_identity(data_folder(root)) is not None:
             return root
     message = f"there is no checkpoint at {given}" + ("" if "/" in text else f", nor at {named}")
-    raise CheckpointMissing(message, hint="give the folder that `penstock run --checkpoint` was given")
+    known = choices("pipelines with a checkpoint there", folder(settings.checkpoints).names(), text)
+    raise CheckpointMissing(message, hint=f"{known}\n  or give the folder that `penstock run --checkpoint` was given")
 
 
 def checkpoint_at(root: Folder) -> Folder:

@@ -124,6 +124,8 @@ def list_savepoints(savepoints: Folder) -> dict[str, Savepoint | None]:
 def restore_savepoint(where: Folder, checkpoint: Folder, pipeline: str | None = None) -> Identity:
     """Make a new checkpoint of a savepoint, with a new lineage; another pipeline's name forks the job."""
     read_savepoint(where)
+    if pipeline is not None:
+        _refuse_name(pipeline, "a pipeline")
     if checkpoint.names():
         message = f"{checkpoint} is there already"
         raise CheckpointExists(message, hint="restore to a new folder, and run the job with that --checkpoint")
@@ -152,13 +154,17 @@ def delete_savepoint(savepoints: Folder, where: Folder) -> None:
 def _new_name(savepoints: Folder, name: str | None) -> str:
     if name is None:
         name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    if not _NAME.fullmatch(name):
-        message = f"{name!r} cannot be a savepoint's name"
-        raise BadValue(message, hint="use letters, digits, '-', '_' and '.'")
+    _refuse_name(name, "a savepoint")
     if (savepoints / name).names():
         message = f"there is a savepoint '{name}' in {savepoints} already"
         raise CheckpointExists(message, hint=f"choose another --name, or `penstock savepoint delete {name}` first")
     return name
+
+
+def _refuse_name(name: str, what: str) -> None:
+    if not _NAME.fullmatch(name):
+        message = f"{name!r} cannot be {what}'s name"
+        raise BadValue(message, hint="use letters, digits, '-', '_' and '.'")
 
 
 def _refuse_damage(target: Folder, epochs: Any) -> None:
