@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import traceback
 import types
@@ -17,6 +18,7 @@ from penstock.errors import BadEntry, PenstockError, choices
 from penstock.pipeline import Pipeline
 
 MODULE_PREFIX = "penstock_entry_"
+_UNKNOWN_ARGUMENT = re.compile(r"(?P<function>[\w.]+)\(\) got an unexpected keyword argument '(?P<argument>\w+)'")
 Entry = Pipeline | Callable[..., Pipeline]
 
 
@@ -106,7 +108,22 @@ class _explained:
             return f"install it where Penstock is installed: {sys.executable} -m pip install ..."
         if isinstance(error, SystemExit):
             return 'an entry file only builds pipelines; put the rest under if __name__ == "__main__":'
+        return _choices(error)
+
+
+def _choices(error: BaseException) -> str | None:
+    """Return what there is instead of a name that Penstock's own functions and objects do not know."""
+    if isinstance(error, AttributeError) and type(error.obj).__module__.startswith("penstock."):
+        public = [name for name in dir(error.obj) if not name.startswith("_")]
+        return choices(f"a {type(error.obj).__name__} has", public, error.name)
+    unknown = _UNKNOWN_ARGUMENT.match(str(error)) if isinstance(error, TypeError) else None
+    function: Any = sys.modules["penstock"]
+    for name in unknown["function"].split(".") if unknown else []:
+        function = getattr(function, name, None)
+    if unknown is None or not callable(function):
         return None
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+    return choices(f"{unknown['function']} takes", known, unknown["argument"])
 
 
 def _first(error: BaseException) -> str:

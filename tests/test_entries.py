@@ -186,6 +186,19 @@ def test_an_error_of_the_pipeline_stays_itself_and_says_the_line(write: Write) -
     assert str(caught.value) == f"no x\n  columns here: a\n  at {path}:2"
 
 
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("ps.files('x', fromat='json')", "files takes: path, format, .* did you mean 'format'"),
+        ("ps.read_stdin().event_time('a', max_dealy='1s')", "Stream.event_time takes: .* did you mean 'max_delay'"),
+        ("ps.read_stdin().fliter('a')", "a Stream has: .* did you mean 'filter'"),
+    ],
+)
+def test_a_name_that_is_not_known_is_answered_with_those_that_are(write: Write, code: str, hint: str) -> None:
+    with pytest.raises(BadEntry, match=hint):
+        load_entry(str(write(f"import penstock as ps\n{code}\n")))
+
+
 def test_what_stands_beside_the_file_can_be_imported_here_and_by_workers(write: Write) -> None:
     write("NAME = 'from-beside'\n", "beside_the_entry.py")
     path = write(f"import penstock as ps\nfrom beside_the_entry import NAME\njob = {PIPELINE.format(name='NAME')}\n")

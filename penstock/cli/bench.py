@@ -121,7 +121,10 @@ def sinks(
 @app.command()
 def state(
     events: Annotated[int, typer.Option(min=4, help="How many events of 10,000 keys.")] = 1_000_000,
-    keys: Annotated[int, typer.Option(min=100, help="How many keys have state where few are touched.")] = 1_000_000,
+    keys: Annotated[
+        int,
+        typer.Option(min=100, help="How many keys have state where few are touched; Spark takes minutes to fill it."),
+    ] = 1_000_000,
     json: Json = None,
 ) -> None:
     """Run a process function beside Spark's transformWithStateInPandas: many events, then many keys and few touched."""

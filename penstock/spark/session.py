@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.errors import PortTaken, SparkFailed
@@ -160,6 +162,8 @@ def _start(settings: Settings) -> SparkSession:
                 conf, popen_kwargs={"stderr": stderr}
             )
         handler = _handler()
+        # It would print what fails as a line with the whole stack, before the error reaches the user in our words.
+        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         context = SparkContext(conf=conf, gateway=gateway)
         if handler is not None:
             # PySpark's own handler cancels every job: a stop would then lose the epoch it should finish.
