@@ -19,7 +19,7 @@ from penstock.aggregates import Aggregator
 from penstock.contracts import Connector, Source
 from penstock.durations import span_text
 from penstock.plan.graph import Graph, aside, upstream
-from penstock.plan.node import SINCE_LATER, Node
+from penstock.plan.node import BUCKETS, SINCE_LATER, Node
 from penstock.plan.nodes import EventTime, Write
 from penstock.plan.partials import halves
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
@@ -78,6 +78,7 @@ def meaning(node: Node) -> dict[str, str]:
         return {}
     delays = sorted({n.max_delay_us for n in upstream(node) if isinstance(n, EventTime)})
     common = {"max_delay": ", ".join(map(span_text, delays))} if delays else {}
+    common |= {"buckets": str(BUCKETS)} if node.bucketed else {}
     if isinstance(node, Deduplicate):
         return {"keys": _keys(node.keys, node), "within": span_text(node.within_us), **common}
     if not isinstance(node, Grouped):

@@ -12,6 +12,9 @@ from penstock.schema import Schema
 
 # Marks a field that nodes did not always have: where it is as if it were not there, fingerprints leave it out.
 SINCE_LATER = {"since": "later"}
+# Of keys, where state is kept by buckets of them. Keys find their state again by it: another number is another state.
+# A bucket costs a call in every epoch that touches it, and is read and written whole.
+BUCKETS = 64
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

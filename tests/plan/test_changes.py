@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import penstock as ps
 from penstock import errors
 from penstock.plan.changes import Changes, check_names, compare, reached_anew
 from penstock.plan.fingerprint import Described, described
+from penstock.plan.node import BUCKETS
 
 
 def rows(schema: str = "k string, v int, x double, ts timestamp") -> ps.Stream:
@@ -169,3 +171,12 @@ def test_a_sink_that_moved_says_where_its_earlier_rows_stay() -> None:
         "to files 'elsewhere/out'"
     )
     assert "sink 'out' writes otherwise than before" in changed(counts().to(ps.files("out", format="csv"))).summary
+
+
+def test_keys_in_another_number_of_buckets_would_not_find_their_state_so_it_is_lost() -> None:
+    new = plan(out(rows().key_by("k").window(ps.count_window(3)).aggregate(n="count(*)")))
+    node = new["aggregate"]
+    old = new | {"aggregate": replace(node, meaning=node.meaning | {"buckets": "7"})}
+    assert f"aggregate      LOST     buckets: 7 -> {BUCKETS}" in compare(old, new).table
+    assert not compare(new, new)
+    assert "buckets" not in OLD["aggregate"].meaning

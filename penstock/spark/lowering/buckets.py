@@ -23,7 +23,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from penstock.errors import PenstockError
 from penstock.folders import Folder
-from penstock.plan.node import Node
+from penstock.plan.node import BUCKETS, Node
 from penstock.schema import Field, Schema
 from penstock.spark.epochs.clock import END_OF_TIME
 from penstock.spark.epochs.scan import current_epoch, current_partition
@@ -37,8 +37,6 @@ BUCKET = PREFIX + "bucket"
 PACK_BYTES = 32 << 20
 OUTPUT_ROWS = 65_536
 DELAY_KEY = "spark.watermarkDelayMs"
-# Fixed, for keys must find their state again: enough that an epoch of few keys touches little of it.
-BUCKETS = 64
 # The part of a blob without rows: a wake-up.
 _WAKE = -1
 _BLOB = f"{BUCKET} int, at timestamp, part int, number int, data binary"
