@@ -1,12 +1,15 @@
-"""A class archive: Spark's classes, loaded and checked once per machine, so that its JVM starts in about half the time.
+"""A class archive: Spark's classes, loaded and checked once per environment, so that its JVM starts in half the time.
 
-`make setup` and `penstock doctor --warm` make it. A JVM that it does not fit (another Java, another Spark) ignores it.
+`make setup` and `penstock doctor --warm` make it. A JVM takes an archive only if it was made by the same Java with the
+same jars at the same place, and ignores any other in silence: so each environment has its own, which goes with it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,8 +19,11 @@ _QUIET = "-Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
 
 
 def archive(java: Java) -> Path:
-    """Return where the archive of this Java and this Spark is kept."""
-    return cache_folder() / f"spark-{version('pyspark')}-java-{java.version}.jsa"
+    """Return where the archive of this Java and this installation of Spark is, or is to be made."""
+    name = f"spark-{version('pyspark')}-java-{java.version}-{_fits(java)}.jsa"
+    places = [folder / name for folder in _folders()]
+    writable = [path for path in places if os.access(_existing(path.parent), os.W_OK)]
+    return next((path for path in places if path.exists()), (writable or places)[0])
 
 
 def start_options(java: Java) -> str:
@@ -38,6 +44,28 @@ def make_archive() -> Path | None:
         return None
     fresh.replace(path)
     return path
+
+
+def _folders() -> Iterator[Path]:
+    yield Path(sys.prefix) / "share" / "penstock"
+    yield cache_folder()
+
+
+def _existing(folder: Path) -> Path:
+    return next(one for one in (folder, *folder.parents) if one.exists())
+
+
+def _fits(java: Java) -> str:
+    """Name what a JVM compares: itself, and where its jars are and since when."""
+    jars = _jars()
+    said = f"{java.home.resolve()}:{jars}:{jars.stat().st_mtime_ns}"
+    return hashlib.sha256(said.encode()).hexdigest()[:12]
+
+
+def _jars() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).resolve().parent / "jars"
 
 
 def _run_with(options: str) -> None:
