@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.summary import iso_instant
 from penstock.cli.tables import Json, show_json, show_table, sized
 from penstock.settings import Settings
 from penstock.spark.checkpoints.inspect import Inspected, Kept, find_checkpoint, inspect
@@ -38,7 +39,7 @@ def _show(found: Inspected) -> None:
 
 
 def _show_query(query: str, kept: Kept) -> None:
-    typer.echo(f"query {query}: {sized(kept.bytes)}, watermark {kept.watermark or '-'}")
+    typer.echo(f"query {query}: {sized(kept.bytes)}, watermark {iso_instant(kept.watermark)}")
     typer.echo(f"  epochs planned {spans(kept.logged)}, done {spans(kept.committed)}")
     owed = [epoch for epoch in kept.logged if epoch > max(kept.committed, default=-1)]
     if owed:

@@ -45,7 +45,7 @@ def run(
     settings = Settings.load(profile, lane=lane)
     pipeline = load_entry(target, sets or [])
     pipeline = pipeline.paced(pace, overload)
-    typer.echo(f"{pipeline.name}: starting Spark ({settings.master})", err=True)
+    typer.echo(f"{pipeline.name}: starting on Spark ({settings.master})", err=True)
     # A signal in the middle of Spark's start would leave its JVM behind; it is heeded as soon as there is a run.
     with asked_to_stop(Console(stderr=True)) as asked:
         started = pipeline.start(until=until, checkpoint=checkpoint, settings=settings, allow_drop=allow_drop or [])

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.checkpoints import reached
+from penstock.cli.summary import iso_instant
 from penstock.cli.tables import Json, counted, show_json, show_table, sized
 from penstock.folders import Folder, folder
 from penstock.settings import Settings
@@ -75,9 +77,9 @@ def show(savepoint: Named, json: Json = False) -> None:
     typer.echo(f"  {where}: {counted(found.files, 'file')}, {sized(found.bytes)}")
     typer.echo(f"  lineage {found.lineage}, fingerprint {found.fingerprint}")
     for query, saved in found.queries.items():
-        typer.echo(f"query {query}: after epoch {saved.epoch}, watermark {saved.watermark or '-'}")
+        typer.echo(f"query {query}: after epoch {saved.epoch}, watermark {iso_instant(saved.watermark)}")
         for source, offset in saved.offsets.items():
-            typer.echo(f"  read {source} up to {offset}")
+            typer.echo(f"  read {source} up to {reached(offset)}")
         for sink, (lineage, epoch) in saved.ledger.items():
             typer.echo(f"  sink {sink} has epochs up to {epoch} of lineage {lineage}")
     typer.echo(f"\n{layout.explain}" if layout.explain else "")

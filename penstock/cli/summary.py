@@ -20,9 +20,18 @@ def instant(time: datetime | None) -> str:
     if time is None:
         return "-"
     utc = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-    if utc.year >= LAST_YEAR:
-        return "end of time"
-    return utc.isoformat().replace("+00:00", "Z")
+    parts = "auto" if utc.microsecond % 1000 or not utc.microsecond else "milliseconds"
+    return "end of time" if is_over(utc) else utc.isoformat(timespec=parts).replace("+00:00", "Z")
+
+
+def is_over(time: datetime | None) -> bool:
+    """Say whether a time is the end of all input."""
+    return time is not None and time.year >= LAST_YEAR
+
+
+def iso_instant(time: str | None) -> str:
+    """Return a time that was kept as text, as `instant` shows it."""
+    return instant(datetime.fromisoformat(time) if time else None)
 
 
 def summary(name: str, report: Report) -> str:
@@ -41,7 +50,7 @@ def held_back(watermark: Watermark) -> str:
     >>> held_back(Watermark("final", (EventTimes("clicks", "ts", 5_000_000), EventTimes("views", "ts", 0, idle=True))))
     'held by clicks, no row yet; idle: views'
     """
-    held = watermark.held_by
+    held = None if is_over(watermark.at) else watermark.held_by
     idle = [time.source for time in watermark.times if time.idle]
     why = "" if held is None else f"held by {held.source}" + (", no row yet" if held.newest is None else "")
     return "; ".join(part for part in (why, f"idle: {', '.join(idle)}" if idle else "") if part)

@@ -123,8 +123,8 @@ def _watermarks(now: Progress) -> list[str]:
     parts = []
     for number, one in enumerate(now.watermarks):
         query = f" of {one.query}" if number else ""
-        held = f" ({held_back(one)})" if len(one.times) > 1 else ""
-        parts.append(f"watermark{query} {instant(one.at)}{held}")
+        held = held_back(one) if len(one.times) > 1 else ""
+        parts.append(f"watermark{query} {instant(one.at)}" + (f" ({held})" if held else ""))
     return parts
 
 
@@ -173,7 +173,7 @@ class LiveView:
             ("out", f"{now.rows_out_per_s:,.0f} rows/s", f"{now.rows_out:,} rows", ""),
             ("epoch", "-" if now.epoch < 0 else str(now.epoch), f"{now.epoch_ms:,} ms", _held(now)),
             ("watermark", instant(now.watermark), f"lag {lag}", f"state {now.state_rows:,} rows"),
-            *(("", held_back(one), "", "") for one in now.watermarks if len(one.times) > 1),
+            *(("", held, "", "") for one in now.watermarks if len(one.times) > 1 and (held := held_back(one))),
             ("aside", Text(f"late {now.late:,}", bad), Text(f"rejected {now.rejected:,}", bad), ""),
         ]
         for label, *cells in rows:

@@ -195,7 +195,7 @@ class Run:
             read.source.begin()
 
     def _keep_layout(self) -> None:
-        known = {one.name: query_layout(one.frames, self.graph, one.outputs, one.asides) for one in self._compiled}
+        known = {one.name: query_layout(one) for one in self._compiled}
         keep_layout(self.checkpoint.folder, layout(self.name, self.graph, self.settings.lane, self.pace, known))
 
     def _open_sinks(self, query: Query) -> None:

@@ -88,7 +88,9 @@ def test_savepoints_are_listed_and_deleted(checkpoint: Path, tmp_path: Path, mon
     (tmp_path / ".penstock" / "savepoints" / "torn" / "checkpoint" / "sources").mkdir(parents=True)
     listed = {one["name"]: one["whole"] for one in json.loads(_penstock("savepoint", "list", "--json"))}
     assert sorted(listed.values()) == [False, True, True]
-    assert "sums" in _penstock("savepoint", "show", "second")
+    shown = _penstock("savepoint", "show", "second")
+    assert "query final: after epoch 1, watermark 2026-01-01T00:00:09.750Z\n  read values up to 0: 3605\n" in shown
+    assert "aggregate 'sums'" in shown
     assert "epochs planned 0-1, done 0-1" in _penstock("checkpoints", checkpoint)
     for name in listed:
         _penstock("savepoint", "delete", name)

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.folders import folder
 from penstock.settings import Settings
+from penstock.spark.checkpoints.inspect import inspect
+from penstock.spark.checkpoints.savepoints import create_savepoint
 from penstock.testing import EOF, AdvanceClock, Crash, run_to_end
 from tests.conftest import at
 
@@ -83,15 +86,20 @@ def test_an_idle_source_is_left_out_until_it_gives_rows_again(lane: Settings) ->
 def test_a_run_tells_the_watermark_of_this_epoch_and_who_holds_it_back(tmp_path: Path, settings: Settings) -> None:
     left = ps.from_items([row(0, 10), row(1, 100)], SCHEMA).named("left").event_time("ts", "5s")
     right = ps.from_items([row(10, 30)], SCHEMA).named("right").event_time("ts", "10s", idle_after="1h")
-    pipeline = ps.Pipeline("p", *counted(left.union(right), "met"))
+    outputs = counted(left.union(right), "met", lateness="3s")
+    pipeline = ps.Pipeline("p", *outputs, rejected_to=ps.files(str(tmp_path / "rejected"), format="json"))
     run = pipeline.start(until="drained", checkpoint=tmp_path / "checkpoint", settings=settings)
     run.wait()
     (watermark,) = run.progress().watermarks
     assert watermark.at == run.progress().watermark == run.report().watermark == at(20)
     assert watermark.held_by is not None
     assert (watermark.held_by.source, watermark.held_by.newest) == ("right", at(30))
-    # The window of second 10 is over, and those of seconds 30 and 100 are open.
-    assert run.progress().state_rows == 2
+    # The window of second 10, over at second 20, is open for three more, and so are those of seconds 30 and 100.
+    assert run.progress().state_rows == 3
+    (kept,) = inspect(folder(tmp_path / "checkpoint")).queries.values()
+    saved = create_savepoint(folder(tmp_path / "checkpoint"), folder(tmp_path / "savepoints")).queries["final"]
+    assert kept.watermark == saved.watermark == at(20).isoformat(timespec="milliseconds")
+    assert [*saved.ledger] == ["to-met", "late-met", "rejected"]
 
 
 @pytest.mark.slow

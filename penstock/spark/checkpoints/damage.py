@@ -19,7 +19,7 @@ from penstock.folders import Folder
 from penstock.spark.checkpoints.copying import needed, query_names
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.inspect import is_whole
-from penstock.spark.checkpoints.layout import QueryLayout, read_layout
+from penstock.spark.checkpoints.layout import UNKNOWN, QueryLayout, read_layout
 from penstock.spark.checkpoints.wholeness import broken
 from penstock.spark.epochs.notes import REPLAY, noted_end, replayed_ends
 
@@ -27,7 +27,6 @@ from penstock.spark.epochs.notes import REPLAY, noted_end, replayed_ends
 QUICKLY_CHECKED = 64 * 2**20
 SUSPECT = "suspect"
 _VERSION = re.compile(r"state/.+/(\d+)(_[^./]+)?\.(delta|snapshot|changelog|zip)")
-_UNKNOWN = QueryLayout([], [], [])
 _log = logging.getLogger(__name__)
 _HINT = "restore a savepoint (`penstock savepoint list`), or begin anew with another --checkpoint folder"
 
@@ -41,7 +40,7 @@ def mend(data: Folder, *, replayable: bool, changes: bool = False) -> None:
     for name in query_names(data):
         history = History(data / "queries" / name)
         if history.logged and (found := _first_damage(history, thorough=thorough)):
-            repair = _Repair(data, name, history, layout.queries.get(name, _UNKNOWN), found)
+            repair = _Repair(data, name, history, layout.queries.get(name, UNKNOWN), found)
             if not replayable and repair.epoch < history.logged[-1] - 1:
                 repair.refuse("its source cannot be read again")
             _log.warning(repair.done())

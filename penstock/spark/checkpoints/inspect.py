@@ -12,8 +12,10 @@ from penstock.settings import Settings
 from penstock.spark.checkpoints.checkpoint import Identity, data_folder, read_identity
 from penstock.spark.checkpoints.copying import query_names
 from penstock.spark.checkpoints.history import History, Store
-from penstock.spark.checkpoints.layout import Layout, read_layout
+from penstock.spark.checkpoints.layout import UNKNOWN, Layout, read_layout
 from penstock.spark.checkpoints.wholeness import broken, rows_of
+from penstock.spark.epochs.records import totals_before
+from penstock.spark.lowering.marks import Mark
 
 # Counting rows reads all of the state: up to here that is quick.
 MOST_COUNTED = 64 * 2**20
@@ -94,29 +96,29 @@ def inspect(root: Folder) -> Inspected:
         (root.read("current") or b"").decode().strip() or "first",
         ["first", *older],
         sum(data.files().values()),
-        {name: _kept(History(data / "queries" / name), name, layout) for name in query_names(data)},
+        {name: _kept(data, name, layout) for name in query_names(data)},
     )
 
 
-def watermark(history: History, epoch: int) -> str | None:
-    """Return the watermark of an epoch, if it has one."""
-    found = int(history.header(epoch).get("batchWatermarkMs", 0))
-    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=found)
+def watermark(data: Folder, query: str, epoch: int, mark: Mark) -> str | None:
+    """Return the watermark of a query after an epoch, as its run showed it; None if there is none."""
+    by_spark_us = int(History(data / "queries" / query).header(epoch).get("batchWatermarkMs", 0)) * 1000
+    found = mark.at(totals_before(data / "epochs" / query, epoch + 1).newest, by_spark_us)
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
     return time.isoformat(timespec="milliseconds") if found else None
 
 
-def _kept(history: History, name: str, layout: Layout) -> Kept:
+def _kept(data: Folder, name: str, layout: Layout) -> Kept:
+    history = History(data / "queries" / name)
     damaged = {file: reason for file in sorted(history.files) if (reason := broken(history, file))}
-    known = layout.queries.get(name)
+    known = layout.queries.get(name, UNKNOWN)
     newest = next((epoch for epoch in reversed(history.logged) if f"offsets/{epoch}" not in damaged), None)
-    offsets = [] if newest is None else history.offsets(newest)
-    sources = known.sources if known else [str(number) for number in range(len(offsets))]
-    nodes = [one.node for one in known.operators] if known else []
+    nodes = [one.node for one in known.operators]
     return Kept(
         history.logged,
         history.committed,
-        dict(zip(sources, offsets, strict=False)),
-        None if newest is None else watermark(history, newest),
+        {} if newest is None else known.by_source(history.offsets(newest)),
+        None if newest is None else watermark(data, name, newest, known.mark),
         [_held(history, one, nodes, damaged) for one in sorted({store.operator for store in history.stores})],
         sum(history.files.values()),
         damaged,

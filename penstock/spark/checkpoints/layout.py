@@ -18,15 +18,17 @@ from penstock.plan import codec
 from penstock.plan.explain import explain
 from penstock.plan.graph import Graph, stateful_above
 from penstock.plan.node import Node
-from penstock.plan.nodes import Write
 from penstock.plan.pace import Pace
 from penstock.plan.partials import halves, held_columns
 from penstock.plan.process import KeyedProcess
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
 from penstock.settings import masked
+from penstock.spark.lowering.marks import Mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from penstock.spark.lowering.compile import Query
 
 FILE = "layout.json"
 
@@ -55,11 +57,23 @@ class Operator:
 
 @dataclass(frozen=True)
 class QueryLayout:
-    """One query: its sources and operators in Spark's order, its sinks in ours."""
+    """One query: its sources and operators in Spark's order, its sinks in ours.
+
+    `rejected` is the pipeline's sink of rejected rows, `mark` what the query's watermark is made of.
+    """
 
     sources: list[str]
     sinks: list[str]
     operators: list[Operator]
+    rejected: str | None = None
+    mark: Mark = field(default_factory=Mark)
+
+    def by_source(self, offsets: Sequence[Any]) -> dict[str, Any]:
+        """Give Spark's offsets the names of their sources; their numbers, where no run has noted which is whose."""
+        return dict(zip(self.sources or map(str, range(len(offsets))), offsets, strict=False))
+
+
+UNKNOWN = QueryLayout([], [], [])
 
 
 @dataclass(frozen=True)
@@ -100,13 +114,14 @@ def layout(name: str, graph: Graph, lane: str, pace: Pace, queries: dict[str, Qu
     return Layout(masked(explain(name, graph, lane, pace)), plan, queries)
 
 
-def query_layout(
-    frames: Sequence[DataFrame], graph: Graph, outputs: Sequence[Write], asides: Sequence[Write]
-) -> QueryLayout:
+def query_layout(query: Query) -> QueryLayout:
     """Return the layout of one query, which is a union of frames."""
-    sources = [name for frame in frames for name in sources_of(frame)]
-    operators = [_operator(node, graph) for write in outputs for node in stateful_above(write)]
-    return QueryLayout(sources, [graph.name(write) for write in (*outputs, *asides)], operators)
+    graph = query.context.graph
+    sources = [name for frame in query.frames for name in sources_of(frame)]
+    sinks = [graph.name(write) for write in (*query.outputs, *query.asides)]
+    operators = [_operator(node, graph) for write in query.outputs for node in stateful_above(write)]
+    rejected = graph.rejected_to.name if graph.rejected_to else None
+    return QueryLayout(sources, sinks, operators, rejected, query.context.whole_mark)
 
 
 def sources_of(frame: DataFrame) -> list[str]:
@@ -144,4 +159,8 @@ def _operator(node: Node, graph: Graph) -> Operator:
 
 
 def _query(found: dict[str, Any]) -> QueryLayout:
-    return QueryLayout(found["sources"], found["sinks"], [Operator(**one) for one in found["operators"]])
+    mark = found.get("mark") or {"times": [], "allowed_us": 0}
+    times = tuple((key, delay) for key, delay in mark["times"])
+    operators = [Operator(**one) for one in found["operators"]]
+    about = (found["sources"], found["sinks"], operators, found.get("rejected"))
+    return QueryLayout(*about, Mark(times, mark["allowed_us"]))

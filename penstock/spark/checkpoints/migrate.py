@@ -144,7 +144,7 @@ class _Move:
 
 def _places(query: Query, graph: Graph, settings: Settings) -> QueryLayout:
     """Return a query's places; Spark's own connector goes by its own name, whatever the topic."""
-    places = query_layout(query.frames, graph, query.outputs, query.asides)
+    places = query_layout(query)
     connected = {graph.name(read) for read in graph.reads if by_connector(read.source, settings)}
     if len(connected) > 1:
         message = "with kafka_reader = 'spark' a plan that reads several topics cannot be changed"

@@ -29,7 +29,7 @@ from penstock.spark.checkpoints.checkpoint import Identity, read_identity
 from penstock.spark.checkpoints.copying import copy_checkpoint
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.inspect import checkpoint_at, watermark
-from penstock.spark.checkpoints.layout import read_layout
+from penstock.spark.checkpoints.layout import UNKNOWN, read_layout
 from penstock.spark.checkpoints.wholeness import broken
 
 FILE = "savepoint.json"
@@ -182,13 +182,11 @@ def _described(name: str, copy: Folder, identity: Identity, files: int, size: in
     queries = {}
     for query in (copy / "queries").names():
         history = History(copy / "queries" / query)
-        epoch, known = max(history.committed), layout.queries.get(query)
-        offsets = history.offsets(epoch)
-        sources = known.sources if known else [str(number) for number in range(len(offsets))]
-        ledger: dict[str, list[str | int]] = {
-            sink: [identity.lineage, epoch] for sink in (known.sinks if known else [])
-        }
-        queries[query] = SavedQuery(epoch, watermark(history, epoch), dict(zip(sources, offsets, strict=False)), ledger)
+        epoch, known = max(history.committed), layout.queries.get(query, UNKNOWN)
+        offsets = known.by_source(history.offsets(epoch))
+        sinks = [*known.sinks, *([known.rejected] if known.rejected else [])]
+        ledger: dict[str, list[str | int]] = {sink: [identity.lineage, epoch] for sink in sinks}
+        queries[query] = SavedQuery(epoch, watermark(copy, query, epoch, known.mark), offsets, ledger)
     taken = datetime.now(UTC).isoformat(timespec="milliseconds")
     about = (identity.pipeline, identity.lineage, identity.skeleton, identity.nodes)
     return Savepoint(name, taken, *about, queries, files, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -77,9 +78,12 @@ class Context:
 
     def mark(self, node: Node) -> Mark:
         """The watermark that a node goes by: the smallest of the event times that its rows came through."""
-        times = times_of(node)
-        allowed = min((self.lateness_us(time) for time in times), default=0)
-        return Mark(tuple(sorted({(time_key(time), time.max_delay_us) for time in times})), allowed)
+        return self._mark(times_of(node))
+
+    @property
+    def whole_mark(self) -> Mark:
+        """The watermark of the query: the smallest of all its event times."""
+        return self._mark([node for node in self.nodes if isinstance(node, EventTime)])
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -89,6 +93,10 @@ class Context:
     def mark_column(self, node: Node) -> str:
         """The hidden column that carries the watermark of a node."""
         return mark_column(self.marks.index(self.mark(node)))
+
+    def _mark(self, times: Sequence[EventTime]) -> Mark:
+        allowed = min((self.lateness_us(time) for time in times), default=0)
+        return Mark(tuple(sorted({(time_key(time), time.max_delay_us) for time in times})), allowed)
 
 
 def _newest(node: Node) -> list[Column]:

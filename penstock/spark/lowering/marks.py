@@ -23,7 +23,7 @@ class Mark:
     `times` are their keys and delays; `allowed_us` is the shortest lateness after any, by which Spark's is behind.
     """
 
-    times: tuple[tuple[str, int], ...]
+    times: tuple[tuple[str, int], ...] = ()
     allowed_us: int = 0
 
     def at(self, newest: Mapping[str, int], spark_us: int) -> int:
