@@ -78,15 +78,15 @@ class ObjectFolder:
         """Return the names right in it, sorted."""
         found = self._ask("", obstore.list_with_delimiter)
         keys = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
-        return sorted({key.removeprefix(self._key("")).strip("/") for key in keys} - {""})
+        return sorted({name.strip("/") for name in map(self._below, keys) if name} - {""})
 
     def files(self) -> dict[str, int]:
         """Return all objects below it with their sizes."""
         found = self._ask("", lambda store, key: obstore.list(store, key).collect())
-        named = {each["path"].removeprefix(self._key("")): each["size"] for each in found}
+        named = {name: each["size"] for each in found if (name := self._below(each["path"]))}
         # Hadoop marks a folder by an empty object of the folder's own name.
         folders = {name.rpartition("/")[0] for name in named}
-        return {name: size for name, size in named.items() if name and name not in folders}
+        return {name: size for name, size in named.items() if name not in folders}
 
     def remove(self, name: str) -> None:
         """Remove an object, or all below a folder."""
@@ -116,6 +116,11 @@ class ObjectFolder:
     def _bucket(self) -> str:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"
+
+    def _below(self, key: str) -> str | None:
+        """Return the name of what is below this folder; None for the mark of the folder itself."""
+        prefix = self._key("")
+        return key.removeprefix(prefix) if key.startswith(prefix) else None
 
     def _key(self, name: str) -> str:
         return f"{urlsplit(self.url).path}/{name}".lstrip("/")

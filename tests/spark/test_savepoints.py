@@ -85,7 +85,8 @@ def test_savepoints_are_listed_and_deleted(checkpoint: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     _penstock("savepoint", "create", checkpoint)
     _penstock("savepoint", "create", checkpoint, "--name", "second")
-    (tmp_path / ".penstock" / "savepoints" / "torn" / "checkpoint" / "sources").mkdir(parents=True)
+    (torn := tmp_path / ".penstock" / "savepoints" / "torn" / "checkpoint").mkdir(parents=True)
+    (torn / "penstock.json").write_text("{}")
     listed = {one["name"]: one["whole"] for one in json.loads(_penstock("savepoint", "list", "--json"))}
     assert sorted(listed.values()) == [False, True, True]
     shown = _penstock("savepoint", "show", "second")

@@ -84,7 +84,8 @@ def read_savepoint(where: Folder) -> Savepoint:
     """Return what a savepoint is; raises if there is none, or only half of one."""
     data = where.read(FILE)
     if data is None:
-        half = "checkpoint" in where.names()
+        # Some stores go on listing folders of which all is gone.
+        half = bool((where / "checkpoint").files())
         message = f"savepoint {where} is not whole: taking it was broken off" if half else f"no savepoint at {where}"
         hint = "delete it and take another" if half else "`penstock savepoint list` shows those that are there"
         raise CheckpointDamaged(message, hint=hint) if half else CheckpointMissing(message, hint=hint)
@@ -102,7 +103,7 @@ def find_savepoint(text: str, savepoints: Folder, at: Folder) -> Folder:
     if "/" in text or FILE in at.names():
         return at
     known = savepoints.names()
-    if text not in known or not (savepoints / text).names():
+    if text not in known or not (savepoints / text).files():
         message = f"there is no savepoint '{text}' in {savepoints}"
         raise CheckpointMissing(message, hint=choices("savepoints there", known, text))
     return savepoints / text
@@ -126,7 +127,7 @@ def restore_savepoint(where: Folder, checkpoint: Folder, pipeline: str | None = 
     read_savepoint(where)
     if pipeline is not None:
         _refuse_name(pipeline, "a pipeline")
-    if checkpoint.names():
+    if checkpoint.files():
         message = f"{checkpoint} is there already"
         raise CheckpointExists(message, hint="restore to a new folder, and run the job with that --checkpoint")
     with _failures(checkpoint):
@@ -141,7 +142,7 @@ def restore_savepoint(where: Folder, checkpoint: Folder, pipeline: str | None = 
 
 def delete_savepoint(savepoints: Folder, where: Folder) -> None:
     """Remove a savepoint, a half-written one too."""
-    if not {FILE, "checkpoint"} & {*where.names()}:
+    if not {FILE, "checkpoint"} & {name.partition("/")[0] for name in where.files()}:
         message = f"no savepoint at {where}"
         raise CheckpointMissing(message, hint=choices("savepoints there", savepoints.names()))
     # First what makes it whole: a deletion that is broken off leaves no savepoint that looks good.
@@ -155,7 +156,7 @@ def _new_name(savepoints: Folder, name: str | None) -> str:
     if name is None:
         name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     _refuse_name(name, "a savepoint")
-    if (savepoints / name).names():
+    if (savepoints / name).files():
         message = f"there is a savepoint '{name}' in {savepoints} already"
         raise CheckpointExists(message, hint=f"choose another --name, or `penstock savepoint delete {name}` first")
     return name
