@@ -42,8 +42,15 @@ def state(
 def _cell(value: Any) -> Cell:
     if value is None or isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    return _plain(value) if isinstance(value, datetime) else text.dumps(value, ensure_ascii=False, default=_plain)
+    return (
+        _plain(value)
+        if isinstance(value, datetime | bytes | bytearray)
+        else text.dumps(value, ensure_ascii=False, default=_plain)
+    )
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, bytes | bytearray):
+        # Also what Spark packs for itself: the rows of collect_list, the sketch of a percentile.
+        return f"({len(value)} bytes)"
     return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,25 @@ def test_state_is_shown_by_keys_windows_and_results(checkpoint: Path, settings: 
     assert ever["accumulators"] == {"ever": {"word": "x" * 8, "n": 4}}
     assert [row["k"] for row in read_state(root, settings, node="deduplicate").rows] == ["a", "b"]
     assert read_state(root, settings, node="sums", limit=1).more
+
+
+def test_both_sides_of_joins_are_shown(settings: Settings, tmp_path: Path) -> None:
+    orders = [{"k": "a", "n": 1, "ts": at(10)}, {"k": "b", "n": 2, "ts": at(11)}]
+    ships = [{"id": "a", "port": "x", "at": at(12)}, {"id": "c", "port": None, "at": at(13)}]
+    left = ps.from_items(orders, "k string, n bigint, ts timestamp").named("orders").event_time("ts", "60s")
+    right = ps.from_items(ships, "id string, port string, at timestamp").named("ships").event_time("at", "60s")
+    met = left.join(right, on={"k": "id"}, within=("-30s", "30s")).named("met").to(ps.collect())
+    last = left.join_asof(right, on={"k": "id"}).named("last").to(ps.callback(_ignored))
+    ps.Pipeline("joins", met, last).run(until="drained", checkpoint=tmp_path / "c", settings=settings)
+    for node in ("met", "last"):
+        found = read_state(folder(tmp_path / "c"), settings, node=node)
+        assert found.columns == ["side", "k", "time", "row"]
+        sides = {(row["side"], row["k"]): row["row"] for row in found.rows}
+        assert [*sides] == [("left", "a"), ("right", "a"), ("left", "b"), ("right", "c")]
+        assert (sides["left", "b"]["n"], sides["right", "a"]["port"], sides["right", "c"]["port"]) == (2, "x", None)
+        assert {datetime.fromisoformat(row["time"]) for row in found.rows} == {at(10), at(11), at(12), at(13)}
+        (only,) = read_state(folder(tmp_path / "c"), settings, node=node, key="c").rows
+        assert only["side"] == "right"
 
 
 def test_the_command_prints_a_table(

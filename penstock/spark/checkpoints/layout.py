@@ -17,6 +17,7 @@ from penstock.folders import Folder
 from penstock.plan import codec
 from penstock.plan.explain import explain
 from penstock.plan.graph import Graph, stateful_above
+from penstock.plan.joins import Join, JoinAsof
 from penstock.plan.node import Node
 from penstock.plan.pace import Pace
 from penstock.plan.partials import halves, held_columns
@@ -134,6 +135,8 @@ def sources_of(frame: DataFrame) -> list[str]:
 
 def _operator(node: Node, graph: Graph) -> Operator:
     keys = list(node.keys) if isinstance(node, Grouped | Deduplicate | KeyedProcess) else []
+    if isinstance(node, Join | JoinAsof):
+        keys = [left for left, _ in node.on]
     about = (graph.name(node), node.kind, node.detail, keys)
     if isinstance(node, KeyedProcess):
         return Operator(*about, attributes=list(node.declared.states))

@@ -12,10 +12,13 @@ from pyspark.sql.types import StructField, StructType
 
 from penstock.errors import BadValue, CheckpointMissing, choices
 from penstock.folders import Folder
+from penstock.plan.joins import Join, JoinAsof
 from penstock.settings import Settings
 from penstock.spark.checkpoints.accumulators import collected, pickled
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.inspect import checkpoint_at
+from penstock.spark.checkpoints.join_state import asof_rows_in, sides_in
+from penstock.spark.checkpoints.join_state import columns_of as join_columns
 from penstock.spark.checkpoints.keyed_state import columns_of, key_row, keys_in
 from penstock.spark.checkpoints.layout import Operator, read_layout
 from penstock.spark.checkpoints.stores import connect, with_store
@@ -64,11 +67,18 @@ def read_state(
     spark = session(with_store(settings, root))
     connect(spark, root)
     options = {"operatorId": str(place.number), "batchId": str(epoch)}
-    raw = spark.read.format("statestore").options(**options).load(folder.hadoop)
+    reader = spark.read.format("statestore").options(**options)
+    if place.operator.kind == Join.kind:
+        waiting = sides_in(reader, folder.hadoop, place.operator)
+        return _packed(waiting, place, epoch, key, limit, join_columns(place.operator))
+    raw = reader.load(folder.hadoop)
+    if place.operator.kind == JoinAsof.kind:
+        return _packed(asof_rows_in(raw, place.operator), place, epoch, key, limit, join_columns(place.operator))
     if place.operator.attributes is not None:
         return _keyed(raw, place, epoch, key, limit)
     if place.operator.held is not None:
-        return _windows(raw, place, epoch, key, limit)
+        columns = [*place.operator.keys, OPEN, *place.operator.held]
+        return _packed(windows_in(raw, place.operator), place, epoch, key, limit, columns)
     shown = _shown(raw, place.operator)
     if key is not None:
         shown = shown.filter(_is_key(place.operator, key))
@@ -89,14 +99,12 @@ def _keyed(raw: DataFrame, place: Place, epoch: int, key: str | None, limit: int
     return StateTable(place.operator.node, epoch, columns_of(place.operator), rows, len(found) > limit)
 
 
-def _windows(raw: DataFrame, place: Place, epoch: int, key: str | None, limit: int) -> StateTable:
-    """Read the state of windows that buckets of keys hold."""
-    panes = windows_in(raw, place.operator)
+def _packed(frame: DataFrame, place: Place, epoch: int, key: str | None, limit: int, columns: list[str]) -> StateTable:
+    """Read state that comes as the key, as a user names it, and the rest as JSON."""
     if key is not None:
-        panes = panes.filter(F.col("name") == F.lit(key))
-    found = panes.orderBy("name", "data").limit(limit + 1).toArrow().to_pylist()
+        frame = frame.filter(F.col("name") == F.lit(key))
+    found = frame.orderBy("name", "data").limit(limit + 1).toArrow().to_pylist()
     rows = [json.loads(one["data"]) for one in found[:limit]]
-    columns = [*place.operator.keys, OPEN, *(place.operator.held or ())]
     return StateTable(place.operator.node, epoch, columns, rows, len(found) > limit)
 
 

@@ -40,12 +40,12 @@ def _join_asof(node: JoinAsof, context: Context, left: DataFrame, right: DataFra
     # Union goes by places: each side has a null of the other's kind in its place.
     both = mine.withColumn(RIGHT, _null_like(other, RIGHT)).unionByName(other.withColumn(LEFT, _null_like(mine, LEFT)))
     step = AsofStep(keys, tuple(paired.rest.items()), node.schema, node.how == "inner", node.max_age_us)
-    numbers = [column(_key(number)) for number in range(len(keys))]
+    numbers = [column(key_column(number)) for number in range(len(keys))]
     return context.counted(bucketed(both, numbers, step, node.schema, context, node, timed=True), node)
 
 
 def _side(frame: DataFrame, keys: tuple[str, ...], names: list[str], hidden: list[str], *, is_left: bool) -> DataFrame:
-    parts = [column(name).alias(_key(number)) for number, name in enumerate(keys)]
+    parts = [column(name).alias(key_column(number)) for number, name in enumerate(keys)]
     # A struct is never empty: what has no further columns has one that says nothing.
     rest = F.struct(*(column(name) for name in names), *([] if names else [F.lit(True).alias("here")]))
     row = rest.alias(LEFT if is_left else RIGHT)
@@ -56,7 +56,8 @@ def _null_like(frame: DataFrame, name: str) -> Column:
     return F.lit(None).cast(frame.schema[name].dataType)
 
 
-def _key(number: int) -> str:
+def key_column(number: int) -> str:
+    """Return the column of a key, whatever either side calls it."""
     return f"{PREFIX}k{number}"
 
 
@@ -73,7 +74,8 @@ class AsofStep:
     def __call__(self, turn: Turn) -> Iterator[pa.Table]:
         """Join what is due, and keep what may still be asked for."""
         new = turn.rows.drop_columns([ORDER]) if ORDER in turn.rows.column_names else turn.rows
-        rows = pa.concat_tables([_loaded(turn.state, new.schema), new]).combine_chunks()
+        old = None if turn.state is None else loaded(turn.state).select(new.schema.names).cast(new.schema)
+        rows = pa.concat_tables([new.slice(0, 0) if old is None else old, new]).combine_chunks()
         sides = _Sides(rows, len(self.keys))
         due = sides.is_left & (sides.times < turn.watermark_us)
         if due.any():
@@ -96,7 +98,7 @@ class AsofStep:
         rest = {new: pc.struct_field(rights, [old]) for old, new in self.rest}
         mine = lefts.column(LEFT).combine_chunks()
         columns = {
-            name: lefts.column(_key(self.keys.index(name))) if name in self.keys else _field(mine, name)
+            name: lefts.column(key_column(self.keys.index(name))) if name in self.keys else _field(mine, name)
             for name in self.output.names
             if name not in rest
         }
@@ -148,7 +150,7 @@ def _codes(rows: pa.Table, keys: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
     codes: Numbers = np.zeros(rows.num_rows, np.int64)
     known = np.ones(rows.num_rows, bool)
     for number in range(keys):
-        values = rows.column(_key(number)).combine_chunks()
+        values = rows.column(key_column(number)).combine_chunks()
         encoded = values.dictionary_encode(null_encoding="encode")
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
         codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
@@ -168,8 +170,7 @@ def _dumped(rows: pa.Table) -> bytes:
     return _VERSION + data
 
 
-def _loaded(state: bytes | None, schema: pa.Schema) -> pa.Table:
-    if state is None:
-        return schema.empty_table()
+def loaded(state: bytes) -> pa.Table:
+    """Return the rows that a bucket keeps."""
     with pa.ipc.open_stream(pa.py_buffer(state).slice(len(_VERSION))) as reader:
-        return reader.read_all().select(schema.names).cast(schema)
+        return reader.read_all()

@@ -1,0 +1,71 @@
+"""State of joins as rows: what of each side waits for the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, DataFrameReader
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from penstock.spark.checkpoints.layout import Operator
+from penstock.spark.hidden import EVENT_TIME
+from penstock.spark.lowering.asof import IS_LEFT, LEFT, RIGHT, key_column, loaded
+from penstock.spark.lowering.joins import L, R
+
+_SHOWN = "name string, data string"
+_ARROW = pa.schema([("name", pa.string()), ("data", pa.string())])
+
+
+def columns_of(operator: Operator) -> list[str]:
+    """Return the columns of what is shown; keys have the left side's names."""
+    return ["side", *operator.keys, "time", "row"]
+
+
+def sides_in(reader: DataFrameReader, folder: str, operator: Operator) -> DataFrame:
+    """Return the rows of both sides of Spark's own join: the key as a user names it, and the rest as JSON."""
+    return reduce(DataFrame.union, (_side(reader, folder, operator, side) for side in ("left", "right")))
+
+
+def asof_rows_in(raw: DataFrame, operator: Operator) -> DataFrame:
+    """Return the same of an as-of join, whose rows wait in buckets of keys."""
+
+    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for state in batch.column(0).to_pylist():
+                rows = [_asof_row(row, operator) for row in loaded(state).to_pylist()]
+                names = [",".join(str(row[key]) for key in operator.keys) for row in rows]
+                data = [json.dumps(row, default=_plain) for row in rows]
+                yield pa.RecordBatch.from_pydict({"name": names, "data": data}, schema=_ARROW)
+
+    return raw.select(F.col("value.groupState.state").alias("state")).mapInArrow(unpack, _SHOWN)
+
+
+def _side(reader: DataFrameReader, folder: str, operator: Operator, side: str) -> DataFrame:
+    raw = reader.option("joinSide", side).load(folder)
+    prefix = L if side == "left" else R
+    given, kept = raw.schema["key"].dataType, raw.schema["value"].dataType
+    assert isinstance(given, StructType)
+    assert isinstance(kept, StructType)
+    keys = [F.col("key")[given[number].name] for number in range(len(operator.keys))]
+    # A row is kept with a time that is a microsecond later than its own.
+    time = F.timestamp_micros(F.unix_micros(F.col("value")[f"{prefix}time"]) - 1)
+    row = F.col("value")[f"{prefix}row"] if f"{prefix}row" in kept.names else F.create_map().cast("map<string,string>")
+    named = [key.alias(name) for key, name in zip(keys, operator.keys, strict=True)]
+    data = F.struct(F.lit(side).alias("side"), *named, time.alias("time"), row.alias("row"))
+    name = F.concat_ws(",", *(key.cast("string") for key in keys))
+    return raw.select(name.alias("name"), F.to_json(data, {"ignoreNullFields": "false"}).alias("data"))
+
+
+def _asof_row(row: dict[str, Any], operator: Operator) -> dict[str, Any]:
+    side, kept = ("left", LEFT) if row[IS_LEFT] else ("right", RIGHT)
+    keys = {name: row[key_column(number)] for number, name in enumerate(operator.keys)}
+    return {"side": side, **keys, "time": row[EVENT_TIME], "row": row[kept]}
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
