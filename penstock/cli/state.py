@@ -42,11 +42,9 @@ def state(
 def _cell(value: Any) -> Cell:
     if value is None or isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    return (
-        _plain(value)
-        if isinstance(value, datetime | bytes | bytearray)
-        else text.dumps(value, ensure_ascii=False, default=_plain)
-    )
+    if isinstance(value, datetime | bytes | bytearray):
+        return _plain(value)
+    return text.dumps(value, ensure_ascii=False, default=_plain)
 
 
 def _plain(value: Any) -> str:
