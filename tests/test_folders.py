@@ -15,6 +15,7 @@ from penstock.folders import Folder, LocalFolder, folder
 from penstock.folders.arrow import ArrowFolder
 from penstock.folders.journal import journal
 from penstock.folders.objects import ObjectFolder
+from penstock.spark.epochs.staging import Staging
 from tests.s3 import BUCKET, SpoilingProxy
 
 
@@ -164,3 +165,10 @@ def test_addresses_name_the_kind_of_folder(tmp_path: Path) -> None:
     assert folder("memory:a") != folder("memory:b")
     with pytest.raises(SettingsError, match="ftp://host cannot be reached"):
         folder("ftp://host/x").names()
+
+
+def test_of_several_tasks_one_claims_an_output(here: Folder) -> None:
+    staging = Staging(here)
+    assert [staging.claim(7, "out=0") for _ in range(3)] == [True, False, False]
+    staging.clear(7)
+    assert staging.claim(7, "out=0")

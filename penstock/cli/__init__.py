@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.commands import Commands
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SettingsError
 
 app = typer.Typer(
     name="penstock",
@@ -49,6 +49,11 @@ def main() -> None:
         _say(f"{type(error).__name__}: {error}")
         _say_debug()
         sys.exit(error.exit_code)
+    except PermissionError as error:
+        _say(f"SettingsError: {error.filename or error} must not be read or written by this user")
+        _say("  run as the user whose it is, or choose another place")
+        _say_debug()
+        sys.exit(SettingsError.exit_code)
     except Exception as error:
         _say(f"Unexpected {type(error).__name__}: {error}")
         if not _say_debug():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import uuid
@@ -72,8 +73,12 @@ class LocalFolder:
 
     def files(self) -> dict[str, int]:
         """Return all files below it with their sizes."""
-        found = (Path(at, name) for at, _, names in os.walk(self.local) for name in names)
-        return {str(path.relative_to(self.local)): path.stat().st_size for path in found if path.exists()}
+        found: dict[str, int] = {}
+        for path in (Path(at, name) for at, _, names in os.walk(self.local) for name in names):
+            # Others may remove files meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                found[str(path.relative_to(self.local))] = path.stat().st_size
+        return found
 
     def remove(self, name: str) -> None:
         """Remove a file or a whole folder, if it is there."""

@@ -177,7 +177,7 @@ class Run:
         ship_archive(self.graph, spark)
         self.checkpoint.lease.share_with(spark._jvm)
         if self.checkpoint.migration is not None:
-            self.notice = migrate(self.checkpoint, spark, self.graph, self.settings)
+            self.notice = migrate(self.checkpoint, spark, self.graph, self.settings, self.pace)
         # Of several sources one may lag behind the other's end, so that the driver has to say when all have ended.
         closes = self.until == "ended" and len(self.graph.reads) == len(groups(self.graph)) == 1
         self._compiled = compile_pipeline(

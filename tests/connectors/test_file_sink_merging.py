@@ -213,6 +213,36 @@ def test_a_compaction_that_another_one_overtook_stops(tmp_path):
     assert numbers(tmp_path) == [*range(5), *range(10, 14)]
 
 
+def test_a_job_starts_while_a_compaction_is_at_work(tmp_path, monkeypatch):
+    epochs(tmp_path)
+    here = place(str(tmp_path))
+    note, swap = here.read, here.swap
+    compaction = Compaction(here)
+
+    def finish_meanwhile(name, text, version):
+        """The one that compacts ends its work between the reading and the writing of the job that starts."""
+        monkeypatch.setattr(type(here), "swap", lambda self, *given: swap(*given))
+        done.append(swap(name, text, version))
+        return swap(name, text, version)
+
+    done = []
+    monkeypatch.setattr(compaction, "_finish", lambda noted: None)
+    compaction.run(BIG)
+    assert "from" in json.loads(note("_penstock/compaction.json")[0])
+    monkeypatch.setattr(type(here), "swap", lambda self, *given: finish_meanwhile(*given))
+    opened(tmp_path, partition_by="b")
+    assert done
+    assert numbers(tmp_path) == [*range(4), *range(10, 14)]
+
+
+def test_a_barrier_that_was_left_is_removed(tmp_path):
+    epochs(tmp_path)
+    Compaction(place(str(tmp_path))).run(BIG)
+    (tmp_path / "whole-00000001-in-work.parquet").write_bytes(b"PENSTOCK")
+    opened(tmp_path, partition_by="b")
+    assert numbers(tmp_path) == [*range(4), *range(10, 14)]
+
+
 def penstock(*arguments):
     return subprocess.run([sys.executable, "-m", "penstock", *arguments], capture_output=True, text=True, check=False)
 

@@ -110,6 +110,15 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
+def test_workers_die_between_two_topics_and_every_row_is_there_once(
+    tmp_path: Path, services: Services, seed: int
+) -> None:
+    run = Run(seed, Cell("topic", "topic", "aggregated", "native", "worker"), tmp_path, services, EPOCHS)
+    run.play()
+    assert run.trouble == ""
+    assert set(run.findings.values()) == {Findings()}
+
+
 # librdkafka spins while the preloaded clock is behind the kernel's, so this one takes minutes on a busy machine.
 @pytest.mark.slow
 def test_a_worker_dies_and_the_clock_jumps_back_yet_every_row_is_there_once(

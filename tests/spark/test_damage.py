@@ -97,12 +97,17 @@ def _damage(data: Path, what: str) -> None:
             _cut(path)
     elif what == "commit":
         _cut(_newest(data, "commits/*"))
-    else:
+    elif what == "offsets":
         _newest(data, "offsets/*").write_bytes(b"")
+    else:
+        _newest(data, "offsets/*").unlink()
 
 
 STATE = ["newest state", "state of several epochs", "snapshot"]
-CASES = [*(("memory", what) for what in (*STATE, "commit", "offsets")), *(("rocksdb", what) for what in STATE)]
+CASES = [
+    *(("memory", what) for what in (*STATE, "commit", "offsets", "offsets are gone")),
+    *(("rocksdb", what) for what in STATE),
+]
 
 
 @pytest.mark.parametrize(("state", "what"), CASES)
@@ -130,3 +135,37 @@ def test_a_checkpoint_without_any_whole_state_says_which_file_is_bad(
     with pytest.raises(CheckpointDamaged, match=r"offsets/2 .* is lost") as error:
         job(data).run(until="drained", checkpoint=data / "checkpoint", settings=settings)
     assert "savepoint" in str(error.value)
+
+
+def test_bounds_that_are_gone_and_that_nobody_noted_are_named(
+    stopped: Callable[[str], Path], settings: Settings
+) -> None:
+    data = _as_it_was(stopped("memory"))
+    newest = _newest(data, "offsets/*")
+    lost = newest.with_name(str(int(newest.name) - 1))
+    lost.unlink()
+    assert inspect(folder(data / "checkpoint")).queries["final"].damaged == {f"offsets/{lost.name}": "is gone"}
+    with pytest.raises(CheckpointDamaged, match=rf"offsets/{lost.name} is gone, .* is lost"):
+        job(data).run(until="drained", checkpoint=data / "checkpoint", settings=settings)
+
+
+def test_what_spark_was_writing_is_no_damage(stopped: Callable[[str], Path]) -> None:
+    data = _as_it_was(stopped("memory"))
+    (_query(data) / "offsets" / ".9.0c1d.tmp").write_text("")
+    (_query(data) / "state" / "0" / "0" / ".9.delta.0c1d.TID9.tmp").write_text("")
+    assert not inspect(folder(data / "checkpoint")).queries["final"].damaged
+
+
+def test_a_folder_that_lost_its_name_or_its_newest_generation_is_not_begun_anew(
+    stopped: Callable[[str], Path], settings: Settings
+) -> None:
+    data = _as_it_was(stopped("memory"))
+    where = data / "checkpoint"
+    (where / "generations" / "2").mkdir(parents=True)
+    (where / "generations" / "2" / "counted").write_bytes(b"")
+    with pytest.raises(CheckpointDamaged, match="current is lost or old: generation 2 has run"):
+        job(data).run(until="drained", checkpoint=where, settings=settings)
+    shutil.rmtree(where / "generations")
+    (where / "penstock.json").unlink()
+    with pytest.raises(CheckpointDamaged, match=r"penstock\.json is gone"):
+        job(data).run(until="drained", checkpoint=where, settings=settings)

@@ -17,7 +17,12 @@ from penstock.folders import folder
 from penstock.folders.objects import ObjectFolder
 from penstock.settings import Settings
 from penstock.spark.checkpoints.inspect import inspect
-from penstock.spark.checkpoints.savepoints import create_savepoint, read_savepoint, restore_savepoint
+from penstock.spark.checkpoints.savepoints import (
+    create_savepoint,
+    delete_savepoint,
+    read_savepoint,
+    restore_savepoint,
+)
 from tests.s3 import BUCKET
 from tests.spark.stateful_jobs import expected, feed, job, on, written
 
@@ -122,6 +127,8 @@ def test_what_cannot_be_saved_or_restored_is_refused(checkpoint: Path, tmp_path:
         restore_savepoint(there / "a", folder(tmp_path / "fork"), "my fork")
     with pytest.raises(CheckpointMissing):
         read_savepoint(there / "b")
+    with pytest.raises(BadValue, match="is the checkpoint of a job"):
+        delete_savepoint(there, folder(checkpoint.parent))
     (there / "a").remove("savepoint.json")
     with pytest.raises(CheckpointDamaged, match="not whole"):
         restore_savepoint(there / "a", folder(tmp_path / "new"))

@@ -24,6 +24,7 @@ from penstock.errors import MissingInput, SinkFailed
 _NOTE = f"{OWN}/compaction.json"
 _STAGED = f"{STAGED}/compaction"
 _OURS = re.compile(r"(part-.*|whole-\d+)\.(parquet|csv|json)")
+_BARRIERS = re.compile(r"whole-\d+-in-work\.parquet")
 # Readers take it for a broken Parquet file, and fail instead of missing rows.
 _BARRIER = b"PENSTOCK: the files of this folder are being merged; list it again in a moment\n"
 
@@ -44,6 +45,10 @@ class _Group:
     names: list[str]
 
 
+class Overtaken(SinkFailed):
+    """Another compaction has gone on with the same note."""
+
+
 class Compaction:
     """Merges committed files. Its note is of the version that was there before it listed them, or it stops."""
 
@@ -56,6 +61,9 @@ class Compaction:
         self._number: int = noted["number"]
         if "from" in noted:
             self._finish(noted)
+        elif found:
+            # One that finished what another had finished too, and was killed, may have left its barrier.
+            place.remove(name for name in place.files("") if _BARRIERS.fullmatch(os.path.basename(name)))
 
     def run(self, below: int) -> Compacted:
         """Merge files smaller than `below`, those of one folder, into files of about that size."""
@@ -100,7 +108,7 @@ class Compaction:
             self._version = self._place.swap(_NOTE, text.encode(), self._version)
         except Outrun as error:
             message = f"another compaction of {self._place.url} is under way"
-            raise SinkFailed(message, hint="nothing is lost or doubled: let it end, and try again") from error
+            raise Overtaken(message, hint="nothing is lost or doubled: let it end, and try again") from error
         self._number = number
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
@@ -11,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from penstock.connectors.file_sink.addresses import located, place
-from penstock.connectors.file_sink.compaction import Compaction
+from penstock.connectors.file_sink.compaction import Compaction, Overtaken
 from penstock.connectors.file_sink.ledger import Ledger, finish, has_epochs, staging_folder
 from penstock.connectors.file_sink.merging import merged
 from penstock.connectors.file_sink.places import STAGED
@@ -100,7 +101,9 @@ class FileSink(Sink):
             schema.field(name)
         self._run, self._ledgers = uuid4().hex, {}
         with self._failures():
-            Compaction(self._place)
+            # Whoever began it may be at it still: then it is theirs.
+            with contextlib.suppress(Overtaken):
+                Compaction(self._place)
             staged = self._place.files(STAGED)
             if staged:
                 finish(self._place, staged)

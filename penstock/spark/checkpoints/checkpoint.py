@@ -36,6 +36,7 @@ from penstock.spark.epochs.staging import Staging
 
 FORMAT = 2
 IDENTITY = "penstock.json"
+_ANEW = "restore a savepoint, or begin anew with another --checkpoint folder"
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,10 @@ class Checkpoint:
         if (self.folder / "offsets").names():
             message = f"{self.folder} is a checkpoint of Spark's own, not of Penstock"
             raise CheckpointMismatch(message, hint="choose another --checkpoint folder")
+        if (self.folder / "queries").files() or (self.root / "generations").files():
+            message = f"{self.folder}/{IDENTITY} is gone, or was never written: whose the rest is cannot be told"
+            hint = "if `penstock savepoint restore` was broken off, delete the folder and restore again; else " + _ANEW
+            raise CheckpointDamaged(message, hint=hint)
         write_identity(self.folder, mine)
 
 

@@ -14,12 +14,13 @@ from penstock.errors import CheckpointDamaged, CheckpointMismatch, CheckpointMis
 from penstock.folders import Folder
 from penstock.folders.journal import journal
 from penstock.spark.checkpoints.checkpoint import IDENTITY, Identity, read_identity, write_identity
+from penstock.spark.checkpoints.generations import COUNTED
 from penstock.spark.checkpoints.history import History, Store, is_checksum
 from penstock.spark.checkpoints.layout import read_layout
 from penstock.spark.epochs.clock import NAME as CLOCK
 
 # Of epochs under way, of this machine, or of the past: no part of what a job has come to.
-_NOT_COPIED = ("staged", "set-aside", "generations", "current", "lease", "lease.jvm", "suspect")
+_NOT_COPIED = ("staged", "set-aside", "generations", "current", COUNTED, "lease", "lease.jvm", "suspect")
 _OF_PLANNING = re.compile(r"(offsets|planned-[^/]+)\.json")
 _JOURNAL = re.compile(r"(?P<name>.+?)(/\d{9})?\.jsonl")
 _TRIES = 20
@@ -103,6 +104,11 @@ def needed(history: History, epoch: int) -> list[str]:
 
 def _copy_query(history: History, target: Folder, epoch: int, links: bool) -> None:
     names = needed(history, epoch)
+    for name in (f"commits/{epoch}", f"offsets/{epoch}", *([f"offsets/{epoch - 1}"] if epoch else [])):
+        # Spark would not go on without; of a job that runs it may have been listed too late.
+        if name not in names:
+            message = f"{history.folder.url}/{name}"
+            raise FileNotFoundError(message)
     wanted = history.with_checksums(names) if target.local else names
     if links:
         history.folder.copy(wanted, target)

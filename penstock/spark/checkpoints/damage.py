@@ -39,9 +39,9 @@ def mend(data: Folder, *, replayable: bool, changes: bool = False) -> None:
     thorough, layout = data.read(SUSPECT) is not None, read_layout(data)
     for name in query_names(data):
         history = History(data / "queries" / name)
-        if history.logged and (found := _first_damage(history, thorough=thorough)):
+        if history.last >= 0 and (found := _first_damage(history, thorough=thorough)):
             repair = _Repair(data, name, history, layout.queries.get(name, UNKNOWN), found)
-            if not replayable and repair.epoch < history.logged[-1] - 1:
+            if not replayable and repair.epoch < history.last - 1:
                 repair.refuse("its source cannot be read again")
             _log.warning(repair.done())
         if changes and any(epoch > max(_done(history)) for ends in _replayed(data, name) for epoch in ends):
@@ -66,7 +66,9 @@ def _done(history: History) -> list[int]:
 
 def _first_damage(history: History, *, thorough: bool) -> tuple[str, str] | None:
     """Return the first damaged file among those that Spark will read, and what is wrong with it."""
-    last, done = history.logged[-1], max(history.committed, default=-1)
+    last, done = history.last, max(history.committed, default=-1)
+    if history.missing:
+        return history.missing[0], "is gone"
     if done not in (last, last - 1):
         return f"commits/{last - 1}", "is gone"
     try:
@@ -97,7 +99,7 @@ class _Repair:
     def __init__(self, data: Folder, name: str, history: History, layout: QueryLayout, found: tuple[str, str]) -> None:
         self.data, self.name, self.history, self.layout, self.found = data, name, history, layout, found
         self.damaged = {file: reason for file in history.files if (reason := broken(history, file))}
-        self.last = history.logged[-1]
+        self.last = history.last
         self.epoch = self._epoch()
         self.ends = self._ends()
 
@@ -131,8 +133,12 @@ class _Repair:
     def _epoch(self) -> int:
         done = max(self.history.committed, default=-1)
         for epoch in range(min(done, self.last), -1, -1):
-            logs = [f"offsets/{epoch}", f"commits/{epoch}", *([f"offsets/{epoch - 1}"] if epoch == self.last else [])]
-            if any(name in self.damaged for name in logs) or not {epoch} & {*self.history.committed}:
+            # Spark asks for the bounds of the newest epoch that it finds, and of the one before.
+            logs = [
+                f"commits/{epoch}",
+                *(f"offsets/{one}" for one in (epoch, epoch - 1 if epoch == self.last else epoch)),
+            ]
+            if any(self._lacks(name) for name in logs if name != "offsets/-1"):
                 continue
             if all(is_whole(store, epoch, self.damaged) for store in self.history.stores):
                 return epoch
@@ -144,7 +150,7 @@ class _Repair:
         """Return up to where each source was read by the epochs that run again, as far as Spark does not know it."""
         ends: dict[str, dict[int, Any]] = {}
         for epoch in range(self.epoch + 1, self.last + 1):
-            if epoch == self.epoch + 1 and f"offsets/{epoch}" not in self.damaged and epoch in self.history.logged:
+            if epoch == self.epoch + 1 and not self._lacks(f"offsets/{epoch}"):
                 continue
             for source, end in self._bounds(epoch).items():
                 ends.setdefault(source, {})[epoch] = end
@@ -157,14 +163,18 @@ class _Repair:
         if "kafka" in sources:
             self.refuse("Spark's connector for Kafka cannot read epochs again as they were")
         name = f"offsets/{epoch}"
-        if name in self.history.files and name not in self.damaged:
+        if not self._lacks(name):
             return dict(zip(sources, self.history.offsets(epoch), strict=True))
-        if epoch != self.last or self.data.local is None or f"offsets/{epoch - 1}" in self.damaged:
+        if epoch != self.last or self.data.local is None or (epoch and self._lacks(f"offsets/{epoch - 1}")):
             self.refuse(f"{name} with the bounds of epoch {epoch} is lost")
         # Sources note the newest epoch's bounds as well; one without a note had nothing new.
         old = dict(zip(sources, self.history.offsets(epoch - 1), strict=True)) if epoch else {}
         noted = {one: noted_end(self.data / "sources" / one, self.name, epoch) or old.get(one) for one in sources}
         return {source: end for source, end in noted.items() if end is not None}
+
+    def _lacks(self, name: str) -> bool:
+        """Say whether a file is gone or damaged."""
+        return name in self.damaged or name not in self.history.files
 
     def _in_the_way(self) -> Iterable[str]:
         """Yield the files to set aside: commits first, bounds last, so that a crash in between loses none."""

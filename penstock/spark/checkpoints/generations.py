@@ -6,13 +6,16 @@ removes. One generation back is kept, for whoever has to look at it; older ones 
 
 from __future__ import annotations
 
+from penstock.errors import CheckpointDamaged
 from penstock.folders import Folder
 
 CURRENT = "current"
 _ALL = "generations"
 _FIRST = 1
+# In a generation: it was the current one.
+COUNTED = "counted"
 # What is migrated, not copied, and what was of no use.
-_NOT_NOTES = ("queries/", "set-aside/")
+_NOT_NOTES = ("queries/", "set-aside/", COUNTED)
 
 
 def generation(root: Folder) -> int:
@@ -45,11 +48,21 @@ def drop_leftovers(root: Folder) -> None:
     number = generation(root)
     for name in (root / _ALL).names():
         if name not in (str(number), str(number - 1)):
+            _refuse_to_lose(root, number, name)
             (root / _ALL).remove(name)
+    if number > _FIRST:
+        (root / _ALL / str(number)).write(COUNTED, b"")
     if number > _FIRST + 1:
         for name in root.names():
             if not _stays(name):
                 root.remove(name)
+
+
+def _refuse_to_lose(root: Folder, number: int, name: str) -> None:
+    """Raise if a generation that is to go has counted after the one that counts: `current` is not what it was."""
+    if name.isdigit() and int(name) > number and COUNTED in (root / _ALL / name).names():
+        message = f"{root}/{CURRENT} is lost or old: generation {name} has run, and it names generation {number}"
+        raise CheckpointDamaged(message, hint=f"write {name} into {root}/{CURRENT}, and run again")
 
 
 def _stays(name: str) -> bool:

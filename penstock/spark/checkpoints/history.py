@@ -74,6 +74,17 @@ class History:
         return sorted(found.values(), key=lambda store: [(len(part), part) for part in store.path.split("/")])
 
     @property
+    def last(self) -> int:
+        """The newest epoch that was begun, or -1; one that is done was, whatever is left of its bounds."""
+        return max((*self.logged, *self.committed), default=-1)
+
+    @property
+    def missing(self) -> list[str]:
+        """The bounds that Spark will ask for, of the newest epoch and the one before it, and that are gone."""
+        wanted = (epoch for epoch in (self.last - 1, self.last) if epoch >= 0)
+        return [f"offsets/{epoch}" for epoch in wanted if epoch not in self.logged]
+
+    @property
     def about_state(self) -> list[str]:
         """Files that say what the state is: operators and schemas."""
         return [name for name in self.files if _ABOUT_STATE.fullmatch(name) and not is_checksum(name)]

@@ -110,7 +110,12 @@ def watermark(data: Folder, query: str, epoch: int, mark: Mark) -> str | None:
 
 def _kept(data: Folder, name: str, layout: Layout) -> Kept:
     history = History(data / "queries" / name)
-    damaged = {file: reason for file in sorted(history.files) if (reason := broken(history, file))}
+    damaged = {file: reason for file in _worth_a_look(history) if (reason := broken(history, file))}
+    if damaged or history.missing:
+        # Of a job that runs, what Spark no longer needs may have gone since the files were listed.
+        now = History(history.folder)
+        damaged = {file: reason for file, reason in damaged.items() if file in now.files}
+        damaged |= dict.fromkeys(now.missing, "is gone")
     known = layout.queries.get(name, UNKNOWN)
     newest = next((epoch for epoch in reversed(history.logged) if f"offsets/{epoch}" not in damaged), None)
     nodes = [one.node for one in known.operators]
@@ -123,6 +128,11 @@ def _kept(data: Folder, name: str, layout: Layout) -> Kept:
         sum(history.files.values()),
         damaged,
     )
+
+
+def _worth_a_look(history: History) -> list[str]:
+    """Return all files but those that Spark was writing: they have other names until they are whole."""
+    return sorted(name for name in history.files if not name.rpartition("/")[2].startswith("."))
 
 
 def _held(history: History, operator: int, nodes: list[str], damaged: dict[str, str]) -> Held:

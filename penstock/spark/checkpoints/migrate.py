@@ -20,12 +20,13 @@ from penstock.errors import CheckpointDamaged, CheckpointMismatch
 from penstock.folders import Folder
 from penstock.plan.changes import Changes
 from penstock.plan.graph import Graph
+from penstock.plan.pace import Pace
 from penstock.settings import Settings
 from penstock.spark.alone.connector_scan import by_connector
 from penstock.spark.checkpoints.changing import PARTITIONS
 from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.checkpoints.history import Store
-from penstock.spark.checkpoints.layout import QueryLayout, query_layout, read_layout
+from penstock.spark.checkpoints.layout import QueryLayout, keep_layout, layout, query_layout, read_layout
 from penstock.spark.checkpoints.past import NEW_CHECKPOINT, REACHED, UNREAD, Begun, Past
 from penstock.spark.checkpoints.seed import Seed
 from penstock.spark.checkpoints.stores import store_settings
@@ -35,7 +36,7 @@ from penstock.spark.faults import translate
 from penstock.spark.lowering.compile import Query, compile_pipeline
 
 
-def migrate(checkpoint: Checkpoint, spark: SparkSession, graph: Graph, settings: Settings) -> str:
+def migrate(checkpoint: Checkpoint, spark: SparkSession, graph: Graph, settings: Settings, pace: Pace) -> str:
     """Fill the new generation of a checkpoint and let it count; return what was done as one line."""
     change = checkpoint.migration
     assert change is not None
@@ -44,16 +45,20 @@ def migrate(checkpoint: Checkpoint, spark: SparkSession, graph: Graph, settings:
     past = Past(change, read_layout(change.old))
     checkpoint.folder.write(REACHED, json.dumps(past.reached).encode())
     store = store_settings(checkpoint.root, settings)
+    known: dict[str, QueryLayout] = {}
     try:
         for query in compile_pipeline(spark, graph, scratch, settings, idle=True):
+            known[query.name] = _places(query, graph, settings)
             begun, target = past.of(query.name), checkpoint.query(query.name)
             if begun is not None:
                 seed = Seed(query, scratch.query(query.name), settings, store)
-                _Move(begun, target, _places(query, graph, settings), change.changes, past, seed).all()
+                _Move(begun, target, known[query.name], change.changes, past, seed).all()
                 _cut_anew(begun, target, change.partitions, spark)
     except Exception as error:
         raise translate(error, graph, scratch.staging("final"), -1) from error
     checkpoint.folder.remove("seed")
+    # Before it counts: files of the new plan must never stand beside the old one's layout.
+    keep_layout(checkpoint.folder, layout(checkpoint.identity.pipeline, graph, settings.lane, pace, known))
     return checkpoint.settle()
 
 

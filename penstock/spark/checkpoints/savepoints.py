@@ -145,6 +145,9 @@ def delete_savepoint(savepoints: Folder, where: Folder) -> None:
     if not {FILE, "checkpoint"} & {name.partition("/")[0] for name in where.files()}:
         message = f"no savepoint at {where}"
         raise CheckpointMissing(message, hint=choices("savepoints there", savepoints.names()))
+    if {"lease", "staged", "current"} & {*(where / "checkpoint").names()}:
+        message = f"{where}/checkpoint is the checkpoint of a job, not a part of a savepoint"
+        raise BadValue(message, hint=choices("savepoints", savepoints.names()))
     # First what makes it whole: a deletion that is broken off leaves no savepoint that looks good.
     where.remove(FILE)
     where.remove("checkpoint")
@@ -201,5 +204,5 @@ def _failures(where: Folder) -> Iterator[None]:
         if error.errno == 28:  # ENOSPC
             message = f"no space is left for {where}"
             raise DiskFull(message, hint="free some space, and try again", transient=True) from error
-        message = f"cannot write {where}: {error.strerror or error}"
-        raise SettingsError(message, hint="choose a folder that you may write to") from error
+        message = f"cannot read or write {error.filename or where}: {error.strerror or error}"
+        raise SettingsError(message, hint="choose a folder that you may read and write") from error
