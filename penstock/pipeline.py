@@ -11,6 +11,7 @@ from penstock.contracts import Sink
 from penstock.errors import BadValue, PipelineError, choices
 from penstock.folders import folder
 from penstock.plan import codec
+from penstock.plan.chains import check_chains
 from penstock.plan.draw import to_dot, to_mermaid
 from penstock.plan.explain import explain
 from penstock.plan.graph import Graph
@@ -57,6 +58,7 @@ class Pipeline:
                 raise BadValue(message, node=name, hint="end a stream with .to(sink) and pass what it returns")
         try:
             self.graph = Graph(tuple(output.node for output in outputs), rejected_to)
+            check_chains(self.graph)
             check_pace(pace, self.graph)
             check_overload(overload, self.graph, pace)
         except PipelineError as error:

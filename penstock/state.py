@@ -162,6 +162,8 @@ class List(Handle, Sequence[T], Generic[T]):
             self._check(one)
         held = self._held()
         if held is None:
+            if not more:
+                return
             held = []
         held += more
         self._hold(held)
@@ -190,7 +192,10 @@ class Map(Handle, MutableMapping[K, V], Generic[K, V]):
         self._hold(held)
 
     def __delitem__(self, key: K) -> None:
-        del (self._held() or {})[key]
+        held = self._held() or {}
+        del held[key]
+        # An empty one is none: a key of which nothing is left goes.
+        self._hold(held) if held else self.clear()
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._held() or ())

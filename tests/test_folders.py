@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from penstock.errors import SettingsError, StoreFailed
@@ -172,3 +173,9 @@ def test_of_several_tasks_one_claims_an_output(here: Folder) -> None:
     assert [staging.claim(7, "out=0") for _ in range(3)] == [True, False, False]
     staging.clear(7)
     assert staging.claim(7, "out=0")
+
+
+def test_rows_are_put_aside_under_any_name(here: Folder) -> None:
+    staging, rows = Staging(here), pa.table({"v": [1, 2]})
+    staging.put_rows(7, "rejected", "year=2024/x", "part", rows)
+    assert list(staging.rows(7, "rejected")) == [("year=2024/x", rows)]

@@ -141,6 +141,27 @@ class Typed(ps.Process):
         yield self.seen.get()
 
 
+class Opened(ps.Process):
+    output = "k string"
+    open = ps.state.map(int, int)
+    seen = ps.state.list(int)
+
+    def on_row(self, row: dict[str, Any], ctx: ps.Context) -> None:
+        self.seen.extend([])
+        if row["v"] > 0:
+            self.open[row["v"]] = 1
+        else:
+            self.open.pop(-row["v"])
+
+
+def test_of_a_key_whose_maps_and_lists_are_empty_nothing_is_kept() -> None:
+    t = ProcessTester(Opened(), key="k")
+    t.send({"k": "a", "v": 1}, {"k": "a", "v": 2}, {"k": "a", "v": -1}, {"k": "b", "v": 7})
+    assert (t.state("a"), t.state("b")) == ({"open": {2: 1}}, {"open": {7: 1}})
+    t.send({"k": "a", "v": -2})
+    assert t.state("a") == {}
+
+
 def test_rows_and_state_may_be_dataclasses() -> None:
     t = ProcessTester(Typed(), key="n")
     t.send(Seen(1, ["a"]))

@@ -16,6 +16,7 @@ from penstock.windows import Window
 NUMBER = "window_number"
 SEEN = "__penstock_seen"
 _FIRST, _LAST = "__penstock_first", "__penstock_last"
+_MORE, _BEFORE, _PLACE = "__penstock_more", "__penstock_before", "__penstock_place"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class CountWindows:
         """Take the rows and give the windows that they fill."""
         over = is_over(turn)
         seen, panes = self._before(turn)
-        rows = turn.rows.append_column("n", pa.array(range(turn.rows.num_rows), pa.int64()))
+        rows = turn.rows.append_column(_PLACE, pa.array(range(turn.rows.num_rows), pa.int64()))
         counts = run(self._counts(over), rows=rows, seen=seen)
         panes = run(self._merged(), rows=rows, seen=seen, panes=panes)
         closing = pc.any(pc.greater(counts.column(_LAST), counts.column(_FIRST))).as_py()
@@ -67,12 +68,13 @@ class CountWindows:
         """Count each key's rows; of its windows `first` is the next to close, `last` the first that stays open."""
         keys = ", ".join([*map(quote, self.panes.keys), ""])
         both = (
-            f"SELECT {keys}1 AS more, 0 AS before FROM rows UNION ALL SELECT {keys}{SEEN}, {SEEN} AS before FROM seen"
+            f"SELECT {keys}1 AS {_MORE}, 0 AS {_BEFORE} FROM rows "
+            f"UNION ALL SELECT {keys}{SEEN}, {SEEN} AS {_BEFORE} FROM seen"
         )
-        sums = f"SELECT {keys}sum(more)::BIGINT AS {SEEN}, sum(before)::BIGINT AS before FROM ({both})"
+        sums = f"SELECT {keys}sum({_MORE})::BIGINT AS {SEEN}, sum({_BEFORE})::BIGINT AS {_BEFORE} FROM ({both})"
         begun = f"({SEEN} + {self.window.slide_us - 1}) // {self.window.slide_us}"
         last = begun if over else self._closed(SEEN)
-        return f"SELECT *, {self._closed('before')} AS {_FIRST}, {last} AS {_LAST} FROM ({sums}{self.panes.grouped()})"
+        return f"SELECT *, {self._closed(_BEFORE)} AS {_FIRST}, {last} AS {_LAST} FROM ({sums}{self.panes.grouped()})"
 
     def _closed(self, rows: str) -> str:
         """How many windows are full after so many rows."""
@@ -80,9 +82,9 @@ class CountWindows:
         return f"CASE WHEN {rows} < {size} THEN 0 ELSE ({rows} - {size}) // {slide} + 1 END"
 
     def _merged(self) -> str:
-        place = f"row_number() OVER ({self.panes.partition('rows')} ORDER BY n) - 1 + coalesce(seen.{SEEN}, 0)"
+        place = f"row_number() OVER ({self.panes.partition('rows')} ORDER BY {_PLACE}) - 1 + coalesce(seen.{SEEN}, 0)"
         numbered = f"SELECT {self.panes.of('rows')}, (({place}) // {self._pane})::BIGINT AS {PANE} "
-        numbered += f"FROM rows LEFT JOIN seen ON {self.panes.same_key('rows', 'seen')} ORDER BY n"
+        numbered += f"FROM rows LEFT JOIN seen ON {self.panes.same_key('rows', 'seen')} ORDER BY {_PLACE}"
         return self.panes.together(numbered, "panes", PANE)
 
     def _windows(self) -> str:

@@ -14,6 +14,7 @@ from penstock.native.steps import TIME, quote
 from penstock.windows import Window
 
 AT, GROUP, SESSION = (f"__penstock_{name}" for name in ("at", "group", "session"))
+_STARTS, _ENDS, _IS_OVER = (f"__penstock_{name}" for name in ("starts", "ends", "is_over"))
 Numbers = npt.NDArray[np.int64]
 
 
@@ -71,9 +72,9 @@ class CutSessions:
         return sessions, times[firsts], ends
 
     def _closed(self) -> str:
-        over = f"SELECT units.* FROM units JOIN windows ON units.{SESSION} = windows.{SESSION} WHERE is_over"
-        bounds = "make_timestamptz(starts) AS window_start, make_timestamptz(ends) AS window_end"
-        bounds += f", make_timestamptz(ends - 1) AS {TIME}"
+        over = f"SELECT units.* FROM units JOIN windows ON units.{SESSION} = windows.{SESSION} WHERE {_IS_OVER}"
+        bounds = f"make_timestamptz({_STARTS}) AS window_start, make_timestamptz({_ENDS}) AS window_end"
+        bounds += f", make_timestamptz({_ENDS} - 1) AS {TIME}"
         merged = self.panes.merged(f"({over})", SESSION, order=AT)
         return f"SELECT m.*, {bounds} FROM ({merged}) m JOIN windows USING ({SESSION})"
 
@@ -96,4 +97,4 @@ def cut(times: Numbers, firsts: Numbers, longest: int) -> Numbers:
 
 
 def _table(starts: Numbers, ends: Numbers, over: npt.NDArray[np.bool_]) -> pa.Table:
-    return pa.table({SESSION: np.arange(len(starts)), "starts": starts, "ends": ends, "is_over": over})
+    return pa.table({SESSION: np.arange(len(starts)), _STARTS: starts, _ENDS: ends, _IS_OVER: over})

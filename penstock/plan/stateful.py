@@ -93,6 +93,11 @@ class Grouped(Stateful):
         return cut or self.window.clock == "processing" or isinstance(self.emit, int)
 
     @property
+    def by_clock(self) -> bool:
+        """Whether its results depend on when an epoch ran."""
+        return self.window is not None and (self.window.clock == "processing" or isinstance(self.emit, int))
+
+    @property
     def overlaps(self) -> bool:
         """Whether buckets hold windows of which some may have ended when a row of theirs is not late."""
         return self.bucketed and self.window is not None and self.window.kind == "sliding" and bool(self.sides)

@@ -166,7 +166,9 @@ class Run:
         keep_pace(self.checkpoint, "epochs")
         warn_of_earlier_rows(self.graph, self.checkpoint)
         replayable = all(read.source.replayable for read in self.graph.reads)
-        mend(data_folder(self.checkpoint.root), replayable=replayable, changes=self.checkpoint.migration is not None)
+        by_clock = any(isinstance(node, Grouped) and node.by_clock for node in self.graph.nodes)
+        changes = self.checkpoint.migration is not None
+        mend(data_folder(self.checkpoint.root), replayable=replayable, changes=changes, by_clock=by_clock)
         for read in self.graph.reads:
             folder = self.checkpoint.source(self.graph.name(read))
             keep_reader(folder, read.source, self.settings)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,20 @@ def test_count_windows_hold_n_rows_of_a_key_in_their_order(history: list[list[Gi
     ]
     shown = [(repr(r["k"]), r["window_number"], r["__penstock_p0"], r["__penstock_p1"]) for r in found]
     assert sorted(shown) == sorted(expected)
+
+
+@pytest.mark.parametrize("key", ["n", "more", "Before", "starts", "ends", "is_over"])
+def test_a_key_may_have_any_name(key: str) -> None:
+    names = Schema(f"{key} string, __penstock_p0 bigint, __penstock_p1 bigint")
+    panes = Panes((key,), MERGES, names)
+    turns = [turn([("a", v, v) for v in range(7)]), turn([("a", v, v) for v in range(7)]), turn([], ended=True)]
+    for one in turns:
+        one.rows = one.rows.rename_columns([key, *one.rows.column_names[1:]])
+    counted = played(CountWindows(panes, count_window(3)), turns)
+    assert [row["__penstock_p0"] for row in sorted(counted, key=lambda row: row["window_number"])] == [3, 3, 3, 3, 2]
+    turns[-1].watermark_us = LAST_US
+    (whole,) = played(CutSessions(panes, session("10s", max_length="1h")), turns)
+    assert (whole[key], whole["__penstock_p0"]) == ("a", 14)
 
 
 @settings(max_examples=25, deadline=None)

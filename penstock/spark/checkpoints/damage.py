@@ -31,10 +31,11 @@ _log = logging.getLogger(__name__)
 _HINT = "restore a savepoint (`penstock savepoint list`), or begin anew with another --checkpoint folder"
 
 
-def mend(data: Folder, *, replayable: bool, changes: bool = False) -> None:
+def mend(data: Folder, *, replayable: bool, changes: bool = False, by_clock: bool = False) -> None:
     """Look for damage in what Spark will read, and mend it; what is done is said in a line for each query.
 
-    Epochs that have to run again must do so in the plan that they ran in, so they stand in the way of one that changes.
+    Epochs that have to run again must do so in the plan that they ran in, so they stand in the way of one that changes;
+    of one that goes `by_clock`, only an epoch can whose time Spark still knows.
     """
     thorough, layout = data.read(SUSPECT) is not None, read_layout(data)
     for name in query_names(data):
@@ -43,6 +44,8 @@ def mend(data: Folder, *, replayable: bool, changes: bool = False) -> None:
             repair = _Repair(data, name, history, layout.queries.get(name, UNKNOWN), found)
             if not replayable and repair.epoch < history.last - 1:
                 repair.refuse("its source cannot be read again")
+            if by_clock and repair.ends:
+                repair.refuse("windows go by the clock, but when the epochs ran that have to run again is lost")
             _log.warning(repair.done())
         if changes and any(epoch > max(_done(history)) for ends in _replayed(data, name) for epoch in ends):
             message = f"checkpoint {data} was damaged, and the epochs that it lost have not run again yet"

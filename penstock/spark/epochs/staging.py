@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
@@ -57,13 +58,13 @@ class Staging:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, rows.schema) as writer:
                 writer.write_table(rows)
-            self.put(number, f"{kind}={node}={part}.arrow", sink.getvalue().to_pybytes())
+            self.put(number, f"{kind}={quote(node, safe='')}={part}.arrow", sink.getvalue().to_pybytes())
 
     def rows(self, number: int, kind: Kind) -> Iterator[tuple[str, pa.Table]]:
         """Yield what tasks left: (node, rows), in the order of the tasks."""
         for name, data in self.left(number, f"{kind}="):
             with pa.ipc.open_stream(data) as reader:
-                yield name.split("=")[1], reader.read_all()
+                yield unquote(name.split("=")[1]), reader.read_all()
 
     def put_counts(self, number: int, part: str, counts: dict[str, dict[str, int]]) -> None:
         """Leave what one task counted, by node."""

@@ -131,6 +131,11 @@ class EpochWriter:
         rows: dict[str, int] = {}
         for write in self.query.asides:
             rows[self.graph.name(write)] = self._publish_late(write, late, number)
+        # What follows late rows has run only now.
+        behind = {self.graph.name(node) for node in self.graph.nodes if aside(node) is not None}
+        if behind:
+            fresh = self._kept(number, "rejected")
+            rejected = rejected | {node: tables for node, tables in fresh.items() if node in behind}
         sink = self.graph.rejected_to
         if sink is not None:
             mine = {node: tables for node, tables in rejected.items() if node in self.query.owned}

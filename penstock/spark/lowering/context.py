@@ -71,10 +71,17 @@ class Context:
         return max((window.lateness_us for window in windows), default=0)
 
     def extra_us(self, node: Node) -> int:
-        """How far Spark's one watermark is behind that of a node with less lateness than the longest."""
-        times = [n for n in upstream(node) if isinstance(n, EventTime)]
-        longest = max((self.lateness_us(time) for time in times), default=0)
-        return longest - (node.lateness_us if isinstance(node, Grouped) else 0)
+        """How far Spark's one watermark is behind that of a node with less lateness than the longest.
+
+        Behind another window nothing: its results come as late as Spark's watermark does.
+        """
+        own = node.lateness_us if isinstance(node, Grouped) else 0
+        windows = [one for one in upstream(node) if isinstance(one, Grouped) and one != node]
+        ahead = (
+            0 if any(time in upstream(window) for window in windows) else self.lateness_us(time) - own
+            for time in times_of(node)
+        )
+        return min(ahead, default=0)
 
     def mark(self, node: Node) -> Mark:
         """The watermark that a node goes by: the smallest of the event times that its rows came through."""

@@ -32,6 +32,9 @@ from penstock.spark.udf import array_function
 
 OUT = PREFIX + "out"
 PARTIAL = PREFIX + "partial"
+# Times as text have milliseconds only, unless more are asked for.
+_MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+_EXACT = {"timestampFormat": f"{_MICROS}XXX", "timestampNTZFormat": _MICROS}
 
 
 class Reducer(Aggregator):
@@ -251,7 +254,7 @@ def _group_text(node: Grouped) -> Column:
         return F.lit(None).cast("string")
     shifted = F.unix_micros(column(EVENT_TIME)) - F.lit(node.window.offset_us)
     start = shifted - F.pmod(shifted, F.lit(node.window.size_us))
-    return F.to_json(F.struct(*map(column, node.keys), start.alias("__penstock_start")))
+    return F.to_json(F.struct(*map(column, node.keys), start.alias("__penstock_start")), _EXACT)
 
 
 def _at() -> Column:

@@ -1,0 +1,43 @@
+"""Which nodes may follow which: what would lose rows, or never run, is refused when a pipeline is built."""
+
+from __future__ import annotations
+
+from penstock.errors import BadJoin, MissingSink, PipelineError
+from penstock.plan.graph import Graph, aside, upstream
+from penstock.plan.joins import Join
+from penstock.plan.node import Node
+from penstock.plan.nodes import Side
+from penstock.plan.queries import goes_by_time
+
+
+def check_chains(graph: Graph) -> None:
+    """Raise a PipelineError for a node that cannot stand where it stands."""
+    if all(aside(write) for write in graph.writes):
+        message = "only late rows have an output, so nothing would be read"
+        raise MissingSink(message, hint="give the results that they are too late for a sink as well")
+    for node in graph.nodes:
+        _check_late(node, graph)
+        _check_joined(node, graph)
+
+
+def _check_late(node: Node, graph: Graph) -> None:
+    """Late rows are handled epoch by epoch, a few at a time: nothing can be kept, or wait, over several."""
+    if isinstance(node, Side) or aside(node) is None or (not node.stateful and len(node.inputs) <= 1):
+        return
+    message = "it stands behind late rows, which only stateless nodes of one input can follow"
+    hint = "write them to a topic, and read that in a second pipeline"
+    raise PipelineError(message, node=graph.label(node), hint=hint)
+
+
+def _check_joined(node: Node, graph: Graph) -> None:
+    """Results of a join are older than the watermark; behind state that buckets hold Spark no longer knows that."""
+    if not goes_by_time(node):
+        return
+    for held in (one for one in upstream(node) if one.bucketed and one != node):
+        join = next((one for one in upstream(held) if isinstance(one, Join)), None)
+        if join is not None:
+            message = (
+                f"it goes by time behind {graph.label(held)}, which follows {graph.label(join)}: rows would be lost"
+            )
+            hint = "write the results before it to a topic, and read that in a second pipeline"
+            raise BadJoin(message, node=graph.label(node), hint=hint)
