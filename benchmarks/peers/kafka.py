@@ -29,7 +29,7 @@ _JAVA_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
 )
 _CLUSTER = base64.urlsafe_b64encode(b"penstock-peer-01").decode().rstrip("=")
-# Kafka's defaults, but for what one node cannot have.
+# Kafka's defaults, but for what one node cannot have; and records of other times stay, as tests write them.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -39,6 +39,7 @@ advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={data}
+log.retention.ms=-1
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
