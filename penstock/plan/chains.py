@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.errors import BadJoin, MissingSink, PipelineError
+from penstock.errors import BadJoin, MissingSink, PipelineError, UpdatingStream
 from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.joins import Join
 from penstock.plan.node import Node
@@ -16,8 +16,20 @@ def check_chains(graph: Graph) -> None:
         message = "only late rows have an output, so nothing would be read"
         raise MissingSink(message, hint="give the results that they are too late for a sink as well")
     for node in graph.nodes:
+        _check_final_before(node, graph)
         _check_late(node, graph)
         _check_joined(node, graph)
+
+
+def _check_final_before(node: Node, graph: Graph) -> None:
+    """State over all time cannot stand behind a window: in one query Spark would show it results that are not final."""
+    if not node.stateful or not node.updating:
+        return
+    final = next((one for one in upstream(node) if one.waits and one != node), None)
+    if final is not None:
+        message = f"its results are updated, but {graph.label(final)} before it has to wait for final ones"
+        hint = "give it a window too, or write the final results to a topic and aggregate them in a second pipeline"
+        raise UpdatingStream(message, node=graph.label(node), hint=hint)
 
 
 def _check_late(node: Node, graph: Graph) -> None:

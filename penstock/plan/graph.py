@@ -8,7 +8,7 @@ from functools import cached_property
 from graphlib import TopologicalSorter
 
 from penstock.contracts import REJECTED, Sink
-from penstock.errors import DuplicateName, MissingSink, UpdatingStream
+from penstock.errors import DuplicateName, MissingSink
 from penstock.plan.expressions import predicate, scalar
 from penstock.plan.node import Node
 from penstock.plan.nodes import Read, Side, Write
@@ -34,18 +34,6 @@ class Graph:
             predicate(rejected_to.row_removed, REJECTED, node=f"rejected_to '{rejected_to.name}' remove")
         self.nodes = tuple(_in_order(_with_late(outputs)))
         self.names = _names(self.nodes, rejected_to)
-        for node in self.nodes:
-            self._check_final_before(node)
-
-    def _check_final_before(self, node: Node) -> None:
-        """Refuse state over all time behind a window: in one query Spark would show it results that are not final."""
-        if not node.stateful or not node.updating:
-            return
-        final = next((one for one in upstream(node) if one.waits and one != node), None)
-        if final is not None:
-            message = f"its results are updated, but {self.label(final)} before it has to wait for final ones"
-            hint = "give it a window too, or write the final results to a topic and aggregate them in a second pipeline"
-            raise UpdatingStream(message, node=self.label(node), hint=hint)
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:

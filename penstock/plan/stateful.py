@@ -90,7 +90,7 @@ class Grouped(Stateful):
         if self.window is None:
             return False
         cut = self.window.kind == "count" or self.window.max_us is not None
-        return cut or self.window.clock == "processing" or isinstance(self.emit, int)
+        return cut or self.by_clock
 
     @property
     def by_clock(self) -> bool:

@@ -6,6 +6,10 @@ from pyspark.sql import DataFrame
 
 from penstock.schema import Field, Schema, parse_type
 
+# For `to_json`, which writes milliseconds unless it is asked for more.
+_MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+EXACT_TIMES = {"timestampFormat": f"{_MICROS}XXX", "timestampNTZFormat": _MICROS}
+
 
 def schema_of(frame: DataFrame) -> Schema:
     """Return the schema that Spark found, which is what a sink is given."""

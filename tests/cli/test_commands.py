@@ -94,6 +94,17 @@ def test_a_job_that_fails_exits_with_1(penstock: Penstock, job: Path, monkeypatc
     assert (said.code, said.err.splitlines()[1:]) == (1, ["SinkFailed: prices: cannot write"])
 
 
+def test_a_file_that_is_not_the_users_is_named(penstock: Penstock, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(self: Pipeline, **options: object) -> None:
+        raise PermissionError(13, "Permission denied", "there/penstock.json")
+
+    monkeypatch.setattr(Pipeline, "start", closed)
+    said = penstock("run", job)
+    assert said.code == 2
+    assert "SettingsError: there/penstock.json must not be read or written by this user\n  run as" in said.err
+    assert "bug" not in said.err
+
+
 def test_a_bug_of_ours_says_so_and_shows_its_place_only_on_request(
     penstock: Penstock, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,13 +37,18 @@ def seed() -> int:
     return chosen
 
 
+def play(run: Run) -> None:
+    """Play a run to its end; every row has to be there once."""
+    run.play()
+    assert run.trouble == ""
+    assert set(run.findings.values()) == {Findings()}
+
+
 def test_a_killed_driver_writes_nothing_once_another_has_its_checkpoint_and_one_without_jvm_ends(
     tmp_path: Path, services: Services, seed: int
 ) -> None:
     run = Succession(seed, Cell("files", "files", "windowed", "spark", "driver"), tmp_path, services, EPOCHS)
-    run.play()
-    assert run.trouble == ""
-    assert set(run.findings.values()) == {Findings()}
+    play(run)
     assert run.jvm_outlived_its_lease is False
     assert run.kills[1:] == ["jvm"]
 
@@ -114,9 +119,7 @@ def test_workers_die_between_two_topics_and_every_row_is_there_once(
     tmp_path: Path, services: Services, seed: int
 ) -> None:
     run = Run(seed, Cell("topic", "topic", "aggregated", "native", "worker"), tmp_path, services, EPOCHS)
-    run.play()
-    assert run.trouble == ""
-    assert set(run.findings.values()) == {Findings()}
+    play(run)
 
 
 # librdkafka spins while the preloaded clock is behind the kernel's, so this one takes minutes on a busy machine.
@@ -125,9 +128,7 @@ def test_a_worker_dies_and_the_clock_jumps_back_yet_every_row_is_there_once(
     tmp_path: Path, services: Services, seed: int
 ) -> None:
     run = ClockBack(seed, Cell("topic", "topic", "aggregated", "native", "worker"), tmp_path, services, EPOCHS)
-    run.play()
-    assert run.trouble == ""
-    assert set(run.findings.values()) == {Findings()}
+    play(run)
 
 
 @dataclass

@@ -13,7 +13,9 @@ import pytest
 from penstock.errors import CheckpointDamaged
 from penstock.folders import folder
 from penstock.settings import Settings
+from penstock.spark.checkpoints.damage import mend
 from penstock.spark.checkpoints.inspect import inspect
+from penstock.spark.checkpoints.savepoints import create_savepoint
 from tests.spark.stateful_jobs import expected, feed, job, on, snapshots_soon, written
 
 FED = 4
@@ -147,6 +149,17 @@ def test_bounds_that_are_gone_and_that_nobody_noted_are_named(
     assert inspect(folder(data / "checkpoint")).queries["final"].damaged == {f"offsets/{lost.name}": "is gone"}
     with pytest.raises(CheckpointDamaged, match=rf"offsets/{lost.name} is gone, .* is lost"):
         job(data).run(until="drained", checkpoint=data / "checkpoint", settings=settings)
+
+    with pytest.raises(CheckpointDamaged, match=rf"queries/final/offsets/{lost.name} is gone"):
+        create_savepoint(folder(data / "checkpoint"), folder(data / "savepoints"), "a")
+
+
+def test_epochs_that_go_by_the_clock_are_not_repeated_at_another_time(stopped: Callable[[str], Path]) -> None:
+    data = _as_it_was(stopped("memory"))
+    _damage(data, "state of several epochs")
+    with pytest.raises(CheckpointDamaged, match="windows go by the clock"):
+        mend(folder(data / "checkpoint"), replayable=True, by_clock=True)
+    mend(folder(data / "checkpoint"), replayable=True)
 
 
 def test_what_spark_was_writing_is_no_damage(stopped: Callable[[str], Path]) -> None:

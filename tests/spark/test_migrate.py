@@ -15,6 +15,8 @@ from penstock.errors import BadValue, CheckpointMismatch, SinkFailed
 from penstock.folders import folder
 from penstock.settings import Settings
 from penstock.spark.checkpoints.checkpoint import Checkpoint, data_folder
+from penstock.spark.checkpoints.layout import read_layout
+from penstock.spark.run import Run
 
 SCHEMA = "k string, v int, x double, ts timestamp"
 
@@ -161,6 +163,25 @@ def test_an_epoch_that_the_old_version_began_is_finished_by_the_new_one(job: Job
     job.run(sums, job.out(rows, "raw"), until="ended")
     assert job.wrote("raw", "v") == [(v,) for v in range(40)]
     assert job.wrote("sums", "k, n, total") == expected(range(40))
+
+
+def test_a_new_generation_never_counts_with_the_layout_of_the_old_plan(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums = job.out(summed(job.rows()), "sums")
+    job.run(sums)
+    with monkeypatch.context() as dying:
+        dying.setattr(Run, "_keep_layout", _die)
+        with pytest.raises(KeyboardInterrupt):
+            job.run(sums, job.out(job.rows(), "raw"))
+    (query,) = read_layout(data_folder(folder(job.path / "c"))).queries.values()
+    assert sorted(query.sinks) == ["raw", "sums"]
+    job.run(sums, until="ended")
+    assert job.wrote("sums", "k, n, total") == expected(range(30))
+
+
+def _die(run: Run) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_generation_that_a_crash_left_half_made_is_removed_at_the_next_start(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from penstock.contracts import REJECTED, ROW_KEY, Sink
 from penstock.schema import Field, Schema, quoted
 from penstock.spark.hidden import PREFIX
 from penstock.spark.lowering.context import column, with_key
+from penstock.spark.types import EXACT_TIMES
 
 REASON = PREFIX + "reason"
 _VALUE, PLACE = PREFIX + "value", PREFIX + "place"
@@ -35,7 +36,7 @@ _KINDS = {
     **dict.fromkeys(("float", "double"), _NUMBERS),
     "boolean": "BOOLEAN",
 }
-_WRITTEN = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+_WRITTEN = {"ignoreNullFields": "false", **EXACT_TIMES}
 
 
 def rows(records: DataFrame, spec: dict[str, Any]) -> DataFrame:

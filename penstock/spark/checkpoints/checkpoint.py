@@ -36,7 +36,7 @@ from penstock.spark.epochs.staging import Staging
 
 FORMAT = 2
 IDENTITY = "penstock.json"
-_ANEW = "restore a savepoint, or begin anew with another --checkpoint folder"
+ANEW = "restore a savepoint (`penstock savepoint list`), or begin anew with another --checkpoint folder"
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Checkpoint:
             raise CheckpointMismatch(message, hint="choose another --checkpoint folder")
         if (self.folder / "queries").files() or (self.root / "generations").files():
             message = f"{self.folder}/{IDENTITY} is gone, or was never written: whose the rest is cannot be told"
-            hint = "if `penstock savepoint restore` was broken off, delete the folder and restore again; else " + _ANEW
+            hint = "if `penstock savepoint restore` was broken off, delete the folder and restore again; else " + ANEW
             raise CheckpointDamaged(message, hint=hint)
         write_identity(self.folder, mine)
 

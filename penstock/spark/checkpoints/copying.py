@@ -56,6 +56,10 @@ def copy_checkpoint(
             gone = error
             for name in target.names():
                 target.remove(name)
+    for name in query_names(source):
+        if missing := History(source / "queries" / name).missing:
+            message = f"{source}: queries/{name}/{missing[0]} is gone"
+            raise CheckpointDamaged(message, hint="`penstock checkpoints` shows what is left")
     message = f"{source} changes faster than it can be copied: {gone.args[-1]} vanished"
     hint = "keep more epochs (setting `checkpoint_retention`), or try again when there is less to do"
     raise CheckpointMismatch(message, hint=hint, transient=True)

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from penstock.errors import CheckpointDamaged
 from penstock.folders import Folder
+from penstock.spark.checkpoints.checkpoint import ANEW
 from penstock.spark.checkpoints.copying import needed, query_names
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.inspect import is_whole
@@ -28,7 +29,6 @@ QUICKLY_CHECKED = 64 * 2**20
 SUSPECT = "suspect"
 _VERSION = re.compile(r"state/.+/(\d+)(_[^./]+)?\.(delta|snapshot|changelog|zip)")
 _log = logging.getLogger(__name__)
-_HINT = "restore a savepoint (`penstock savepoint list`), or begin anew with another --checkpoint folder"
 
 
 def mend(data: Folder, *, replayable: bool, changes: bool = False, by_clock: bool = False) -> None:
@@ -125,7 +125,7 @@ class _Repair:
         """Raise the error of a damage that cannot be mended."""
         file, reason = self.found
         message = f"{self.history.folder}/{file} {reason}, and {why}"
-        raise CheckpointDamaged(message, hint=_HINT)
+        raise CheckpointDamaged(message, hint=ANEW)
 
     def _what(self) -> str:
         if self.epoch == self.last:
@@ -137,11 +137,8 @@ class _Repair:
         done = max(self.history.committed, default=-1)
         for epoch in range(min(done, self.last), -1, -1):
             # Spark asks for the bounds of the newest epoch that it finds, and of the one before.
-            logs = [
-                f"commits/{epoch}",
-                *(f"offsets/{one}" for one in (epoch, epoch - 1 if epoch == self.last else epoch)),
-            ]
-            if any(self._lacks(name) for name in logs if name != "offsets/-1"):
+            before = [f"offsets/{epoch - 1}"] if epoch == self.last and epoch else []
+            if any(self._lacks(name) for name in (f"commits/{epoch}", f"offsets/{epoch}", *before)):
                 continue
             if all(is_whole(store, epoch, self.damaged) for store in self.history.stores):
                 return epoch

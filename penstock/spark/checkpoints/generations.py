@@ -50,7 +50,7 @@ def drop_leftovers(root: Folder) -> None:
         if name not in (str(number), str(number - 1)):
             _refuse_to_lose(root, number, name)
             (root / _ALL).remove(name)
-    if number > _FIRST:
+    if number > _FIRST and COUNTED not in (root / _ALL / str(number)).names():
         (root / _ALL / str(number)).write(COUNTED, b"")
     if number > _FIRST + 1:
         for name in root.names():

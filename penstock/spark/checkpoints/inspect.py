@@ -100,10 +100,10 @@ def inspect(root: Folder) -> Inspected:
     )
 
 
-def watermark(data: Folder, query: str, epoch: int, mark: Mark) -> str | None:
+def watermark(history: History, records: Folder, epoch: int, mark: Mark) -> str | None:
     """Return the watermark of a query after an epoch, as its run showed it; None if there is none."""
-    by_spark_us = int(History(data / "queries" / query).header(epoch).get("batchWatermarkMs", 0)) * 1000
-    found = mark.at(totals_before(data / "epochs" / query, epoch + 1).newest, by_spark_us)
+    by_spark_us = int(history.header(epoch).get("batchWatermarkMs", 0)) * 1000
+    found = mark.at(totals_before(records, epoch + 1).newest, by_spark_us)
     time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
     return time.isoformat(timespec="milliseconds") if found else None
 
@@ -123,7 +123,7 @@ def _kept(data: Folder, name: str, layout: Layout) -> Kept:
         history.logged,
         history.committed,
         {} if newest is None else known.by_source(history.offsets(newest)),
-        None if newest is None else watermark(data, name, newest, known.mark),
+        None if newest is None else watermark(history, data / "epochs" / name, newest, known.mark),
         [_held(history, one, nodes, damaged) for one in sorted({store.operator for store in history.stores})],
         sum(history.files.values()),
         damaged,

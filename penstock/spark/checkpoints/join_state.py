@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameReader
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from penstock.spark.checkpoints.bucket_state import bucket_rows
 from penstock.spark.checkpoints.layout import Operator
 from penstock.spark.hidden import EVENT_TIME
 from penstock.spark.lowering.asof import IS_LEFT, LEFT, RIGHT, key_column, loaded
 from penstock.spark.lowering.joins import L, R
-
-_SHOWN = "name string, data string"
-_ARROW = pa.schema([("name", pa.string()), ("data", pa.string())])
+from penstock.spark.types import EXACT_TIMES
 
 
 def columns_of(operator: Operator) -> list[str]:
@@ -33,16 +29,9 @@ def sides_in(reader: DataFrameReader, folder: str, operator: Operator) -> DataFr
 
 def asof_rows_in(raw: DataFrame, operator: Operator) -> DataFrame:
     """Return the same of an as-of join, whose rows wait in buckets of keys."""
-
-    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for state in batch.column(0).to_pylist():
-                rows = [_asof_row(row, operator) for row in loaded(state).to_pylist()]
-                names = [",".join(str(row[key]) for key in operator.keys) for row in rows]
-                data = [json.dumps(row, default=_plain) for row in rows]
-                yield pa.RecordBatch.from_pydict({"name": names, "data": data}, schema=_ARROW)
-
-    return raw.select(F.col("value.groupState.state").alias("state")).mapInArrow(unpack, _SHOWN)
+    return bucket_rows(
+        raw, operator.keys, lambda state: (_asof_row(row, operator) for row in loaded(state).to_pylist())
+    )
 
 
 def _side(reader: DataFrameReader, folder: str, operator: Operator, side: str) -> DataFrame:
@@ -58,14 +47,10 @@ def _side(reader: DataFrameReader, folder: str, operator: Operator, side: str) -
     named = [key.alias(name) for key, name in zip(keys, operator.keys, strict=True)]
     data = F.struct(F.lit(side).alias("side"), *named, time.alias("time"), row.alias("row"))
     name = F.concat_ws(",", *(key.cast("string") for key in keys))
-    return raw.select(name.alias("name"), F.to_json(data, {"ignoreNullFields": "false"}).alias("data"))
+    return raw.select(name.alias("name"), F.to_json(data, {"ignoreNullFields": "false", **EXACT_TIMES}).alias("data"))
 
 
 def _asof_row(row: dict[str, Any], operator: Operator) -> dict[str, Any]:
     side, kept = ("left", LEFT) if row[IS_LEFT] else ("right", RIGHT)
     keys = {name: row[key_column(number)] for number, name in enumerate(operator.keys)}
     return {"side": side, **keys, "time": row[EVENT_TIME], "row": row[kept]}
-
-
-def _plain(value: Any) -> str:
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -190,7 +190,8 @@ def _described(name: str, copy: Folder, identity: Identity, files: int, size: in
         offsets = known.by_source(history.offsets(epoch))
         sinks = [*known.sinks, *([known.rejected] if known.rejected else [])]
         ledger: dict[str, list[str | int]] = {sink: [identity.lineage, epoch] for sink in sinks}
-        queries[query] = SavedQuery(epoch, watermark(copy, query, epoch, known.mark), offsets, ledger)
+        reached = watermark(history, copy / "epochs" / query, epoch, known.mark)
+        queries[query] = SavedQuery(epoch, reached, offsets, ledger)
     taken = datetime.now(UTC).isoformat(timespec="milliseconds")
     about = (identity.pipeline, identity.lineage, identity.skeleton, identity.nodes)
     return Savepoint(name, taken, *about, queries, files, size)

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from penstock.native.cut_sessions import AT
 from penstock.native.panes import PANE, unpacked
+from penstock.spark.checkpoints.bucket_state import bucket_rows
 from penstock.spark.checkpoints.layout import Operator
 
 OPEN = "open"
-_SHOWN = "name string, data string"
-_ARROW = pa.schema([("name", pa.string()), ("data", pa.string())])
 
 
 def windows_in(raw: DataFrame, operator: Operator) -> DataFrame:
-    """Return the panes of all buckets: the key as a user names it, and the rest as JSON."""
+    """Return the panes of all buckets."""
     keys, held = operator.keys, operator.held or []
-
-    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for state in batch.column(0).to_pylist():
-                rows = [row for table in unpacked(state) for row in _panes(table, keys, held)]
-                names = [",".join(str(row[key]) for key in keys) for row in rows]
-                yield pa.RecordBatch.from_pydict(
-                    {"name": names, "data": [json.dumps(row, default=str) for row in rows]}, schema=_ARROW
-                )
-
-    return raw.select(F.col("value.groupState.state").alias("state")).mapInArrow(unpack, _SHOWN)
+    return bucket_rows(raw, keys, lambda state: (row for table in unpacked(state) for row in _panes(table, keys, held)))
 
 
 def _panes(table: pa.Table, keys: list[str], held: list[str]) -> Iterator[dict[str, Any]]:

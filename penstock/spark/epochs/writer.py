@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame
 
 from penstock.contracts import REJECTED, Epoch, Sink
 from penstock.errors import SparkFailed
-from penstock.plan.graph import aside, upstream
+from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.joins import late_name
-from penstock.plan.nodes import Read, Write
+from penstock.plan.nodes import Read, Side, Write
 from penstock.plan.replay import varying
 from penstock.report import Progress
 from penstock.spark.checkpoints.checkpoint import Checkpoint
@@ -61,6 +61,7 @@ class EpochWriter:
             with failures(sink, name, "go on"):
                 sink.continues(self.lineage, self._of(name, -1).sink)
         self.outbox = Outbox(self.staging.folder / "outbox") if any(map(varying, query.outputs)) else None
+        self.behind_late = _behind_late(self.graph)
         outputs = tuple((write.sink, self.graph.name(write)) for write in query.outputs)
         self.preparer = Preparer(outputs, query.name, self.lineage, self.staging, self.staging.begun(), self.outbox)
 
@@ -131,11 +132,10 @@ class EpochWriter:
         rows: dict[str, int] = {}
         for write in self.query.asides:
             rows[self.graph.name(write)] = self._publish_late(write, late, number)
-        # What follows late rows has run only now.
-        behind = {self.graph.name(node) for node in self.graph.nodes if aside(node) is not None}
-        if behind:
+        if self.behind_late:
+            # These have run only now.
             fresh = self._kept(number, "rejected")
-            rejected = rejected | {node: tables for node, tables in fresh.items() if node in behind}
+            rejected = rejected | {node: tables for node, tables in fresh.items() if node in self.behind_late}
         sink = self.graph.rejected_to
         if sink is not None:
             mine = {node: tables for node, tables in rejected.items() if node in self.query.owned}
@@ -237,3 +237,9 @@ class EpochWriter:
 
 def _rows_read(counted: dict[str, int]) -> int:
     return counted.get("rows_in", 0) - counted.get("dropped", 0)
+
+
+def _behind_late(graph: Graph) -> set[str]:
+    """Return the names of the nodes that handle late rows on their way to a sink."""
+    behind = (node for node in graph.nodes if aside(node) is not None and not isinstance(node, Side | Write))
+    return {graph.name(node) for node in behind}

@@ -28,13 +28,11 @@ from penstock.spark.epochs.scan import current_epoch
 from penstock.spark.epochs.staging import Staging
 from penstock.spark.hidden import EVENT_TIME, PREFIX
 from penstock.spark.lowering.context import Context, column, row
+from penstock.spark.types import EXACT_TIMES
 from penstock.spark.udf import array_function
 
 OUT = PREFIX + "out"
 PARTIAL = PREFIX + "partial"
-# Times as text have milliseconds only, unless more are asked for.
-_MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-_EXACT = {"timestampFormat": f"{_MICROS}XXX", "timestampNTZFormat": _MICROS}
 
 
 class Reducer(Aggregator):
@@ -254,7 +252,7 @@ def _group_text(node: Grouped) -> Column:
         return F.lit(None).cast("string")
     shifted = F.unix_micros(column(EVENT_TIME)) - F.lit(node.window.offset_us)
     start = shifted - F.pmod(shifted, F.lit(node.window.size_us))
-    return F.to_json(F.struct(*map(column, node.keys), start.alias("__penstock_start")), _EXACT)
+    return F.to_json(F.struct(*map(column, node.keys), start.alias("__penstock_start")), EXACT_TIMES)
 
 
 def _at() -> Column:
