@@ -110,7 +110,7 @@ def _change(call: Call, kind: int, name: str, config: Mapping[str, str], validat
         raise LogError(ErrorCode.topic_authorization_failed)
     call.broker.store.topic(name)
     if validate_only:
-        check_config(config)
+        check_config(config, name)
     else:
         call.broker.store.configure(name, config)
 

@@ -13,6 +13,7 @@ from penstock.log.groups.events import Commit
 from penstock.log.groups.formats import Committed
 from penstock.log.handlers.offsets import commit_offsets
 from penstock.log.protocol.messages import given
+from penstock.log.storage.internal import INTERNAL_TOPICS
 from penstock.log.transactions.coordinator import OFFSETS
 from penstock.log.transactions.machine import Producer, State, TopicPartition, Transaction
 from penstock.log.transactions.records import by_topic
@@ -81,10 +82,11 @@ async def _add(call: Call, request: Any, partitions: list[TopicPartition]) -> Er
 def _unwritable(call: Call, topic: str, partition: int) -> ErrorCode:
     if not call.allowed("WRITE", "TOPIC", topic):
         return ErrorCode.topic_authorization_failed
+    if topic in INTERNAL_TOPICS:
+        return ErrorCode.invalid_topic_exception
     known = call.broker.store.topics.get(topic)
-    if known is None or not 0 <= partition < known.partitions:
-        return ErrorCode.unknown_topic_or_partition
-    return ErrorCode.invalid_topic_exception if known.internal else ErrorCode.none
+    exists = known is not None and 0 <= partition < known.partitions
+    return ErrorCode.none if exists else ErrorCode.unknown_topic_or_partition
 
 
 def _results(codes: dict[TopicPartition, ErrorCode]) -> list[Fields]:
