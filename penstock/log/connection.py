@@ -150,7 +150,7 @@ class Connection:
             client_id = cursor.text() or ""
             if api.is_flexible(version):
                 cursor.flexible = True
-                cursor.tags()
+                cursor.skip_tags()
             self._dispatch(api, version, correlation, client_id, frame, cursor.at)
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise LogError(ErrorCode.invalid_request, f"not a request: {error}") from error
@@ -176,7 +176,7 @@ class Connection:
         hot = HOT.get(api.name)
         if hot is None:
             self._serial = True
-            self._start_task(self._run(call, read_request(api, version, bytes(frame[at:]))))
+            self._start_task(self._run(call, read_request(api, version, frame[at:])))
         else:
             self._serial = api.name != "produce"
             hot(call, frame, at)

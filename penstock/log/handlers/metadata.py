@@ -8,7 +8,7 @@ from typing import Any
 from penstock.log.broker import NODE_ID, Broker
 from penstock.log.calls import CLUSTER, Call
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.protocol.messages import Fields, given
+from penstock.log.protocol.messages import Fields, distinct, given
 from penstock.log.storage.internal import INTERNAL_TOPICS
 from penstock.log.storage.topics import Topic
 
@@ -51,7 +51,7 @@ def _wanted(call: Call, request: Any) -> Iterable[Topic | tuple[str | None, Any,
     asked = request.topics
     if asked is None or (call.version == 0 and not asked):
         return [topic for topic in topics.values() if call.allowed("DESCRIBE", "TOPIC", topic.name)]
-    return [_find(call, given(one, "name", None), given(one, "topic_id", None), request) for one in asked]
+    return [_find(call, given(one, "name", None), given(one, "topic_id", None), request) for one in distinct(asked)]
 
 
 def _find(call: Call, name: str | None, topic_id: Any, request: Any) -> Topic | tuple[str | None, Any, ErrorCode]:

@@ -12,7 +12,7 @@ from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.events import Commit
 from penstock.log.groups.formats import Committed
 from penstock.log.handlers.offsets import commit_offsets
-from penstock.log.protocol.messages import given
+from penstock.log.protocol.messages import distinct, given
 from penstock.log.storage.internal import INTERNAL_TOPICS
 from penstock.log.transactions.coordinator import OFFSETS
 from penstock.log.transactions.machine import Producer, State, TopicPartition, Transaction
@@ -140,7 +140,7 @@ async def end_txn(call: Call, request: Any) -> Fields:
 
 async def describe_transactions(call: Call, request: Any) -> Fields:
     """Tell all about some transactional ids."""
-    return {"transaction_states": [_described(call, each) for each in request.transactional_ids]}
+    return {"transaction_states": [_described(call, each) for each in distinct(request.transactional_ids)]}
 
 
 def _described(call: Call, transactional_id: str) -> Fields:
@@ -192,8 +192,11 @@ async def describe_producers(call: Call, request: Any) -> Fields:
     """Tell which producers have written to partitions."""
     return {
         "topics": [
-            {"name": topic.name, "partitions": [_active(call, topic.name, index) for index in topic.partition_indexes]}
-            for topic in request.topics
+            {
+                "name": topic.name,
+                "partitions": [_active(call, topic.name, index) for index in distinct(topic.partition_indexes)],
+            }
+            for topic in distinct(request.topics)
         ]
     }
 
