@@ -55,7 +55,7 @@ class Silence:
 
     def __init__(self) -> None:
         self.done = asyncio.Event()
-        self.queued = 0
+        self.queued = self.buffered = 0
         self.answered = 0
 
     def send(self, pieces: list[Piece]) -> None:
