@@ -16,6 +16,7 @@ from penstock.errors import SettingsError
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.storage.epochs import read_epochs
 from penstock.log.storage.handles import Handles
+from penstock.log.storage.internal import INTERNAL_TOPICS
 from penstock.log.storage.opening import open_partition
 from penstock.log.storage.partition import Partition, vouch_now
 from penstock.log.storage.segment import Segment
@@ -36,6 +37,7 @@ class Store:
         self.cluster_id = _cluster_id(folder / "cluster.json")
         self.handles = Handles()
         self.topics = Topics(folder / "topics.json")
+        self.topics.repair_internal()
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._vouch = vouch
         self._clear_trash()
@@ -87,9 +89,14 @@ class Store:
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False) -> Topic:
         """Create a topic with empty partitions."""
-        self.topics.check_new(name, partitions, config)
+        self.topics.check_new(name, partitions, config, internal=internal)
         self._trash(name, range(partitions))
         return self.topics.add(name, partitions, config, internal=internal)
+
+    def create_internal(self, name: str) -> None:
+        """Create one of the broker's own topics, unless it is there."""
+        if name not in self.topics:
+            self.create_topic(name, 1, INTERNAL_TOPICS[name], internal=True)
 
     def add_partitions(self, name: str, count: int) -> Topic:
         """Let a topic have `count` partitions from now on."""
