@@ -20,8 +20,8 @@ from penstock.connectors.file_sink.stage import Stage, Staged
 from penstock.connectors.writers import ENDINGS, refuse_types
 from penstock.contracts import REJECTED, Epoch, Guarantee, Sink
 from penstock.errors import BadValue, PenstockError, SinkFailed, choices
+from penstock.masking import masked
 from penstock.schema import Schema
-from penstock.settings import masked
 
 _FORGOTTEN_AFTER = 7 * 24 * 3600
 
@@ -72,7 +72,7 @@ class FileSink(Sink):
         """Return what rebuilds it from JSON."""
         return {
             "kind": "files",
-            "path": self._given,
+            "path": masked(self._given) if "://" in self._given else self._given,
             "format": self.format,
             "partition_by": list(self.partition_by),
             "guarantee": self.guarantee,
