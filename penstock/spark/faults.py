@@ -9,6 +9,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from penstock import errors
 from penstock.errors import DiskFull, ExpressionFailed, PenstockError, SparkFailed, StoreFailed
+from penstock.masking import masked_text
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.plan.nodes import Filter, Select, WithColumns
@@ -49,7 +50,7 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
         message = "no space is left on the disk"
         return DiskFull(message, hint="free some space and run again: the job goes on from its checkpoint")
     if any(library in text for library in _STORES):
-        message = f"Spark cannot use the store of its checkpoint: {_cause(text)[:300]}"
+        message = f"Spark cannot use the store of its checkpoint: {masked_text(_cause(text))[:300]}"
         return StoreFailed(message, hint="run again when the store is well: the job goes on from there", transient=True)
     return _expression(text, graph) or _unknown(text)
 
@@ -101,8 +102,8 @@ def _expressions(node: Node) -> list[str]:
 
 def _unknown(text: str) -> SparkFailed:
     if os.environ.get("PENSTOCK_DEBUG"):
-        return SparkFailed(f"Spark failed: {text}")
-    message = f"Spark failed: {_cause(text)[:500]}"
+        return SparkFailed(f"Spark failed: {masked_text(text)}")
+    message = f"Spark failed: {masked_text(_cause(text))[:500]}"
     return SparkFailed(message, hint="run it again with PENSTOCK_DEBUG=1 to see all that Spark said")
 
 

@@ -42,6 +42,8 @@ _DEFAULTS = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    # What Spark hides in its own plans and logs; its default lacks a login's JAAS configuration and private keys.
+    "spark.redaction.regex": "(?i)secret|passw|passphrase|token|(access|account)[.]?key|jaas|credential|key[.]pem",
 }
 _PROVIDERS = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
