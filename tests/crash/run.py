@@ -116,7 +116,7 @@ class Run:
 
     def _kill_broker(self) -> str:
         self.services.broker.kill()
-        time.sleep(self.chance.random() * 2)
+        self.driver.rest(self.chance.random() * 2)
         self.services.broker.start()
         return "broker"
 
