@@ -33,7 +33,7 @@ class ArrowFolder:
         return masked(self.url)
 
     def __truediv__(self, name: str) -> ArrowFolder:
-        return ArrowFolder(f"{self.url}/{name}")
+        return ArrowFolder(f"{self.url}/{name}") if name else self
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content, or None if there is none; one that is being replaced has its new content."""

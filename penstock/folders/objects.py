@@ -60,7 +60,8 @@ class ObjectFolder:
         return self.url
 
     def __truediv__(self, name: str) -> ObjectFolder:
-        return ObjectFolder(f"{self.url}/{name}", self.config)
+        # Without a name it is this folder: a slash at its end would make keys with two of them.
+        return ObjectFolder(f"{self.url}/{name}", self.config) if name else self
 
     def read(self, name: str) -> bytes | None:
         """Return an object's content, or None if there is none."""

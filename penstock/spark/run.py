@@ -32,7 +32,8 @@ from penstock.spark.checkpoints.damage import mend, suspect
 from penstock.spark.checkpoints.layout import keep_layout, layout, query_layout
 from penstock.spark.checkpoints.migrate import migrate
 from penstock.spark.checkpoints.stores import connect, store_settings, with_store
-from penstock.spark.epochs.clock import BEGIN_OF_TIME, END_OF_TIME, is_over, read_ticks
+from penstock.spark.epochs.clock import BEGIN_OF_TIME, END_OF_TIME
+from penstock.spark.epochs.compaction import Compaction, readers
 from penstock.spark.epochs.figures import Figures
 from penstock.spark.epochs.idle import IdleSources, recall_times
 from penstock.spark.epochs.notes import last_offsets, reached_offsets
@@ -80,7 +81,7 @@ class Run:
         self.error: PenstockError | None = None
         self._idle = IdleSources(self.checkpoint, self._offsets)
         self._figures = Figures(graph, self._idle, self._offsets)
-        self._alarm = Alarm(self.checkpoint.folder)
+        self._alarm = Alarm(self.checkpoint.folder, self.checkpoint.wakeups)
         self._pressure = Pressure(graph, self.checkpoint)
         self._reached: dict[Read, Offsets] = {}
         self._stopping = threading.Event()
@@ -188,7 +189,7 @@ class Run:
         )
         self._keep_layout()
         recall_times(self.checkpoint, self._compiled)
-        if resumes(self.graph.nodes) and not is_over(read_ticks(self.checkpoint.folder)):
+        if resumes(self.graph.nodes) and not self.checkpoint.ticks.is_over():
             self.checkpoint.tick(BEGIN_OF_TIME)
         for query in self._compiled:
             self._open_sinks(query)
@@ -199,6 +200,10 @@ class Run:
 
     def _keep_layout(self) -> None:
         known = {one.name: query_layout(one) for one in self._compiled}
+        self._compaction = Compaction(
+            {one.name: one for one in (self.checkpoint.ticks, self.checkpoint.wakeups)},
+            (readers(self.checkpoint, one, known[one.name].sources) for one in self._compiled),
+        )
         keep_layout(self.checkpoint.folder, layout(self.name, self.graph, self.settings.lane, self.pace, known))
 
     def _open_sinks(self, query: Query) -> None:
@@ -296,7 +301,7 @@ class Run:
     def _close_windows(self) -> None:
         self._idle.close()
         timed = any(isinstance(node, EventTime) for node in self.graph.nodes)
-        if not self._closed and timed and not is_over(read_ticks(self.checkpoint.folder)):
+        if not self._closed and timed and not self.checkpoint.ticks.is_over():
             self.checkpoint.tick(END_OF_TIME)
         self._closed = True
 
@@ -325,6 +330,7 @@ class Run:
             if connected and reached:
                 read.source.commit(reached)
         self._pressure.note(writer, held)
+        self._compaction.run()
 
     def _commit_progress(self) -> None:
         """Tell sources how far the last epoch came: Spark tells them only when it plans the next one."""

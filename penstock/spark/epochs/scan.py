@@ -26,7 +26,7 @@ from penstock.native.program import Program
 from penstock.rejected.rows import row_json
 from penstock.schema import Schema
 from penstock.spark.epochs.admission import Admission, dropped
-from penstock.spark.epochs.clock import END_OF_TIME, Ticks, declare, is_over
+from penstock.spark.epochs.clock import END_OF_TIME, Ticks
 from penstock.spark.epochs.notes import (
     EMPTY,
     TICKS,
@@ -156,14 +156,14 @@ class ScanReader(DataSourceStreamReader):
 
         It comes in the same epoch as these, for lateness goes by the epoch before; an epoch of its own would be slower.
         """
-        ticks = declared.all()
-        if not is_over(ticks) and not self.scan.closes:
-            return len(ticks)
+        is_over = declared.is_over()
+        if not is_over and not self.scan.closes:
+            return declared.end()
         if not self.scan.source.ended(end):
-            return len(ticks) - is_over(ticks)
-        if not is_over(ticks) and self.scan.ticks:
-            declare(self.scan.ticks, END_OF_TIME)
-        return len(declared.all())
+            return declared.end() - is_over
+        if not is_over:
+            declared.tick(END_OF_TIME)
+        return declared.end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         """Cut the epoch into tasks."""
@@ -180,7 +180,7 @@ class ScanReader(DataSourceStreamReader):
         pieces = [Piece(split, number, marks) for number, split in enumerate(splits)]
         if left_out:
             pieces.append(Piece(None, DROPPED, marks, dropped=left_out.rows))
-        mine = self.ticks.all()[first:last] if self.ticks else []
+        mine = self.ticks.times(first, last) if self.ticks else []
         times = tuple(tick.at for tick in mine if tick.only in (None, self.scan.time_key))
         return [*pieces, Piece(None, TIMES, marks, times)] if times else pieces
 
@@ -219,7 +219,10 @@ class ScanReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Every sink has the epoch."""
-        self.scan.source.commit(_parted(end)[0])
+        own, ticks = _parted(end)
+        self.scan.source.commit(own)
+        if self.ticks:
+            self.ticks.forget(ticks)
 
 
 class _Task:

@@ -16,12 +16,14 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.contracts import Offsets, Rejected, Source
+from penstock.errors import CheckpointDamaged
 from penstock.folders import Folder
-from penstock.folders.journal import Journal, journal
+from penstock.folders.journal import LOST
 from penstock.schema import Schema
+from penstock.spark.epochs.declared import WAKEUPS, Declared
 from penstock.spark.epochs.staging import Staging
 
-NAME = "wakeups"
+NAME = WAKEUPS
 _SHIFT = "clock-shift"
 _RING = "ring="
 Rings = dict[str, dict[str, int]]
@@ -34,23 +36,34 @@ class Wakeups(Source):
     schema = Schema("node string, bucket int, ended boolean")
 
     def __init__(self, folder: Folder) -> None:
-        self._journal: Journal = journal(folder, NAME)
-        self._lines: list[bytes] = []
+        self._declared = Declared(folder, NAME)
 
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
         """All that was declared."""
-        return {"0": len(self._all())}
+        return {"0": self._declared.end()}
 
-    def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
+    def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[Any]:
+        """Ship the wake-ups themselves, each bucket once: a task would have to read the journal from its start."""
+        lines = self._declared.between(int(start.get("0") or 0), int(end["0"]))
+        woken = {one for line in lines for one in self._buckets(line)}
+        return [sorted(woken)] if woken else []
+
+    def read_split(self, split: Any) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield each bucket once."""
-        lines = self._all()[int(start or 0) : int(end)]
-        woken = {(node, bucket, bool(ended)) for line in lines for node, bucket, *ended in json.loads(line)}
-        rows = [dict(zip(self.schema.names, one, strict=True)) for one in sorted(woken)]
+        rows = [dict(zip(self.schema.names, one, strict=True)) for one in split]
         yield pa.RecordBatch.from_pylist(rows, schema=self.schema.arrow)
 
-    def _all(self) -> list[bytes]:
-        self._lines += self._journal.fresh()
-        return self._lines
+    def commit(self, offsets: Offsets) -> None:
+        """Free the memory of wake-ups that were read."""
+        self._declared.forget(int(offsets.get("0") or 0))
+
+    def _buckets(self, line: bytes) -> Iterator[tuple[str, int, bool]]:
+        try:
+            for node, bucket, *ended in json.loads(line):
+                yield node, int(bucket), bool(ended)
+        except (ValueError, TypeError) as error:
+            message = f"{self._declared.where} cannot be read: {line[:80]!r} is not a list of wake-ups"
+            raise CheckpointDamaged(message, hint=LOST) from error
 
 
 def ring(staging: Staging, epoch: int, node: str, bucket: int, at_us: int | None) -> None:
@@ -102,8 +115,8 @@ class RingsOf:
 class Alarm:
     """Declares wake-ups when they are due; the driver's half."""
 
-    def __init__(self, folder: Folder, now: Callable[[], float] = time.time) -> None:
-        self._folder, self._now = folder, now
+    def __init__(self, folder: Folder, wakeups: Declared, now: Callable[[], float] = time.time) -> None:
+        self._wakeups, self._now = wakeups, now
         self._shifts = moved_clock(folder)
         self._declared: set[Any] = set()
         self._lock = threading.Lock()
@@ -127,7 +140,4 @@ class Alarm:
             return bool(waiting)
 
     def _declare(self, buckets: Sequence[tuple[Any, ...]]) -> None:
-        wakes = journal(self._folder, NAME)
-        wakes.fresh()
-        while not wakes.append([json.dumps(buckets).encode()]):
-            wakes.fresh()
+        self._wakeups.declare(json.dumps(buckets).encode())
