@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,7 +111,9 @@ def note_parted(data: Folder, query: str, sinks: Sequence[str]) -> None:
 
 def _parted(data: Folder, query: str, old: Version) -> list[str]:
     noted = data.read(f"parted-{query}.json")
-    return json.loads(noted) if noted else [name for name, node in old.nodes.items() if node.kind == "write"]
+    with contextlib.suppress(ValueError):
+        return list(json.loads(noted or b""))
+    return [name for name, node in old.nodes.items() if node.kind == "write"]
 
 
 def _is_open(history: History) -> bool:
