@@ -31,6 +31,7 @@ from penstock.spark.checkpoints.checkpoint import Checkpoint, data_folder
 from penstock.spark.checkpoints.damage import mend, suspect
 from penstock.spark.checkpoints.layout import keep_layout, layout, query_layout
 from penstock.spark.checkpoints.migrate import migrate
+from penstock.spark.checkpoints.preflight import check_before_run, check_notes
 from penstock.spark.checkpoints.stores import connect, store_settings, with_store
 from penstock.spark.epochs.clock import BEGIN_OF_TIME, END_OF_TIME
 from penstock.spark.epochs.compaction import Compaction, readers
@@ -170,7 +171,10 @@ class Run:
         replayable = all(read.source.replayable for read in self.graph.reads)
         by_clock = any(isinstance(node, Grouped) and node.by_clock for node in self.graph.nodes)
         changes = self.checkpoint.migration is not None
-        mend(data_folder(self.checkpoint.root), replayable=replayable, changes=changes, by_clock=by_clock)
+        root, data = self.checkpoint.root, data_folder(self.checkpoint.root)
+        check_notes(root, data)
+        mend(data, replayable=replayable, changes=changes, by_clock=by_clock)
+        check_before_run(root, data)
         for read in self.graph.reads:
             folder = self.checkpoint.source(self.graph.name(read))
             keep_reader(folder, read.source, self.settings)
@@ -227,6 +231,8 @@ class Run:
             return read_metrics(text)
 
         writer = EpochWriter(query, self.checkpoint, observed)
+        if query.context.wakeups is not None:
+            writer.rings.create()
         writer.on_done = partial(self._note_progress, query, writer)
         self.writers.append(writer)
         parted = {self.graph.name(write): write.sink.partitions for write in query.outputs}

@@ -29,7 +29,7 @@ from penstock.plan.lanes import split_lanes
 from penstock.plan.nodes import EventTime
 from penstock.settings import Settings
 from penstock.spark.checkpoints.changing import Migration, Version, migration
-from penstock.spark.checkpoints.generations import CURRENT, begin_generation, drop_leftovers, generation, make_current
+from penstock.spark.checkpoints.generations import begin_generation, drop_leftovers, generation, make_current
 from penstock.spark.checkpoints.lease import lease_on
 from penstock.spark.epochs.clock import Ticks
 from penstock.spark.epochs.declared import WAKEUPS, Declared
@@ -197,8 +197,8 @@ def identity(pipeline: str, graph: Graph, lane: str) -> Identity:
 
 def data_folder(root: Folder) -> Folder:
     """Return the folder that holds a checkpoint's data: its root, or the generation that is current."""
-    current = (root.read(CURRENT) or b"").decode().strip()
-    return root / "generations" / current if current else root
+    number = generation(root)
+    return root / "generations" / str(number) if number > 1 else root
 
 
 def read_identity(data: Folder) -> Identity | None:

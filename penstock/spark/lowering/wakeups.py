@@ -45,8 +45,8 @@ class Wakeups(Source):
     def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[Any]:
         """Ship the wake-ups themselves, each bucket once: a task would have to read the journal from its start."""
         lines = self._declared.between(int(start.get("0") or 0), int(end["0"]))
-        woken = {one for line in lines for one in self._buckets(line)}
-        return [sorted(woken)] if woken else []
+        buckets = {one for line in lines for one in woken(line, self._declared.where)}
+        return [sorted(buckets)] if buckets else []
 
     def read_split(self, split: Any) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield each bucket once."""
@@ -57,13 +57,14 @@ class Wakeups(Source):
         """Free the memory of wake-ups that were read."""
         self._declared.forget(int(offsets.get("0") or 0))
 
-    def _buckets(self, line: bytes) -> Iterator[tuple[str, int, bool]]:
-        try:
-            for node, bucket, *ended in json.loads(line):
-                yield node, int(bucket), bool(ended)
-        except (ValueError, TypeError) as error:
-            message = f"{self._declared.where} cannot be read: {line[:80]!r} is not a list of wake-ups"
-            raise CheckpointDamaged(message, hint=LOST) from error
+
+def woken(line: bytes, where: str) -> list[tuple[str, int, bool]]:
+    """Return the wake-ups of a journal entry: node, bucket, and whether it is the last one."""
+    try:
+        return [(node, int(bucket), bool(ended)) for node, bucket, *ended in json.loads(line)]
+    except (ValueError, TypeError) as error:
+        message = f"{where} cannot be read: {line[:80]!r} is not a list of wake-ups"
+        raise CheckpointDamaged(message, hint=LOST) from error
 
 
 def ring(staging: Staging, epoch: int, node: str, bucket: int, at_us: int | None) -> None:
@@ -86,7 +87,20 @@ class RingsOf:
 
     def __init__(self, folder: Folder, query: str) -> None:
         self._folder, self._file = folder, f"rings-{query}.json"
-        self._all: Rings = json.loads(folder.read(self._file) or b"{}")
+        self._all: Rings = self._read()
+
+    def _read(self) -> Rings:
+        found = self._folder.read(self._file)
+        try:
+            return json.loads(found) if found is not None else {}
+        except ValueError as error:
+            message = f"{self._folder}/{self._file} cannot be read: {error}"
+            raise CheckpointDamaged(message, hint=LOST) from error
+
+    def create(self) -> None:
+        """Write the file even if nobody waits yet: from now on it is damage if it is gone."""
+        if self._folder.read(self._file) is None:
+            self._folder.write(self._file, b"{}")
 
     def keep(self, staging: Staging, epoch: int) -> None:
         """Keep what the tasks of an epoch noted, before Spark takes the epoch for done."""
