@@ -23,6 +23,7 @@ from penstock.plan.nodes import Read, Side, Write
 from penstock.plan.replay import varying
 from penstock.report import Progress
 from penstock.spark.checkpoints.checkpoint import Checkpoint
+from penstock.spark.epochs.answers import AnswerStore
 from penstock.spark.epochs.outbox import Outbox, Sealed, Tables
 from penstock.spark.epochs.prepare import Made, Preparer, collected, epoch_of, failures
 from penstock.spark.epochs.records import Records, Totals
@@ -61,6 +62,8 @@ class EpochWriter:
             with failures(sink, name, "go on"):
                 sink.continues(self.lineage, self._of(name, -1).sink)
         self.outbox = Outbox(self.staging.folder / "outbox") if any(map(varying, query.outputs)) else None
+        varies = any(map(varying, (*query.outputs, *query.asides)))
+        self.answers = AnswerStore(self.staging.folder / "answers") if varies else None
         self.behind_late = _behind_late(self.graph)
         outputs = tuple((write.sink, self.graph.name(write)) for write in query.outputs)
         self.preparer = Preparer(outputs, query.name, self.lineage, self.staging, self.staging.begun(), self.outbox)
@@ -99,11 +102,14 @@ class EpochWriter:
     def _computed(self, frame: DataFrame, number: int) -> tuple[list[Made], Tables, Tables]:
         """Run the epoch's tasks, and return what they prepared and what they put aside."""
         if self.outbox is None:
+            self._begin_answers(number, complete=True)
             made = collected(frame)
             return made, self._kept(number, "late"), self._kept(number, "rejected")
         self.outbox.clear(number)
         whole = self.outbox.sealed(number)
-        # State is computed again in any case.
+        # Of a try that was not complete nothing went out, so the next one may call again.
+        self._begin_answers(number, complete=whole is not None)
+        # State is computed again in any case, with the answers of the try that was sealed.
         shares = tuple(one.token for one in collected(frame))
         if whole is None:
             whole = Sealed(shares, self._kept(number, "late"), self._kept(number, "rejected"))
@@ -111,6 +117,10 @@ class EpochWriter:
         self.on_epoch(number, "sealed")
         prepared = self.preparer.shares(self.query.context.spark, number, whole.shares)
         return prepared, whole.late, whole.rejected
+
+    def _begin_answers(self, number: int, *, complete: bool) -> None:
+        if self.answers is not None:
+            self.answers.begin(number, complete=complete)
 
     def _end(self, sink: Sink, epoch: Epoch, tokens: list[Any], *, done: bool) -> None:
         """Show what was prepared; what the sink has already, or what it must not show twice, is given up."""
