@@ -24,6 +24,7 @@ from penstock.plan.replay import varying
 from penstock.report import Progress
 from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.epochs.answers import AnswerStore
+from penstock.spark.epochs.dropped import DroppedRows
 from penstock.spark.epochs.outbox import Outbox, Sealed, Tables
 from penstock.spark.epochs.prepare import Made, Preparer, collected, epoch_of, failures
 from penstock.spark.epochs.records import Records, Totals
@@ -58,6 +59,7 @@ class EpochWriter:
         self.progress = self._progress(-1, self.records.newest())
         self.on_epoch: Callable[[int, str], None] = lambda number, moment: None
         self.on_done: Callable[[], None] = lambda: None
+        self.dropped: DroppedRows | None = None
         for sink, name in self._sinks():
             with failures(sink, name, "go on"):
                 sink.continues(self.lineage, self._of(name, -1).sink)
@@ -103,20 +105,29 @@ class EpochWriter:
         """Run the epoch's tasks, and return what they prepared and what they put aside."""
         if self.outbox is None:
             self._begin_answers(number, complete=True)
-            made = collected(frame)
+            made = self._collected(frame)
             return made, self._kept(number, "late"), self._kept(number, "rejected")
         self.outbox.clear(number)
         whole = self.outbox.sealed(number)
         # Of a try that was not complete nothing went out, so the next one may call again.
         self._begin_answers(number, complete=whole is not None)
         # State is computed again in any case, with the answers of the try that was sealed.
-        shares = tuple(one.token for one in collected(frame))
+        shares = tuple(one.token for one in self._collected(frame))
         if whole is None:
             whole = Sealed(shares, self._kept(number, "late"), self._kept(number, "rejected"))
             self.outbox.seal(number, whole)
         self.on_epoch(number, "sealed")
         prepared = self.preparer.shares(self.query.context.spark, number, whole.shares)
         return prepared, whole.late, whole.rejected
+
+    def _collected(self, frame: DataFrame) -> list[Made]:
+        """Run the epoch's tasks; rows that Spark's state drops fail it before any sink has it."""
+        if self.dropped is None:
+            return collected(frame)
+        self.dropped.before_last_stage()
+        made = collected(frame)
+        self.dropped.after_tasks()
+        return made
 
     def _begin_answers(self, number: int, *, complete: bool) -> None:
         if self.answers is not None:
