@@ -16,7 +16,7 @@ from penstock.contracts import REJECTED, Offsets
 from penstock.durations import micros
 from penstock.errors import PenstockError, SparkFailed
 from penstock.folders import Folder
-from penstock.plan.graph import Graph
+from penstock.plan.graph import Graph, stateful_above
 from penstock.plan.nodes import EventTime, Read
 from penstock.plan.overload import Overload
 from penstock.plan.pace import Pace
@@ -35,6 +35,7 @@ from penstock.spark.checkpoints.preflight import check_before_run, check_notes
 from penstock.spark.checkpoints.stores import connect, store_settings, with_store
 from penstock.spark.epochs.clock import BEGIN_OF_TIME, END_OF_TIME
 from penstock.spark.epochs.compaction import Compaction, readers
+from penstock.spark.epochs.dropped import DroppedRows
 from penstock.spark.epochs.figures import Figures
 from penstock.spark.epochs.idle import IdleSources, recall_times
 from penstock.spark.epochs.notes import last_offsets, reached_offsets
@@ -224,15 +225,21 @@ class Run:
         started: list[StreamingQuery] = []
         ready = threading.Event()
 
-        def observed() -> dict[str, int]:
+        def running() -> StreamingQuery:
             ready.wait()
+            return started[0]
+
+        def observed() -> dict[str, int]:
             # As text: every step into the map would be a call to the JVM, in every epoch.
-            text = started[0]._jsq.streamingQuery().lastExecution().observedMetrics().toString()
+            text = running()._jsq.streamingQuery().lastExecution().observedMetrics().toString()
             return read_metrics(text)
 
         writer = EpochWriter(query, self.checkpoint, observed)
         if query.context.wakeups is not None:
             writer.rings.create()
+        if operators := [self.graph.label(node) for write in query.outputs for node in stateful_above(write)]:
+            in_tasks = writer.outbox is None and any(write.sink.partitions is not None for write in query.outputs)
+            writer.dropped = DroppedRows(running, operators, in_tasks, spark)
         writer.on_done = partial(self._note_progress, query, writer)
         self.writers.append(writer)
         parted = {self.graph.name(write): write.sink.partitions for write in query.outputs}

@@ -26,6 +26,7 @@ from penstock.native.program import Program
 from penstock.rejected.rows import row_json
 from penstock.schema import Schema
 from penstock.spark.epochs.admission import Admission, dropped
+from penstock.spark.epochs.answers import AnswerStore
 from penstock.spark.epochs.clock import END_OF_TIME, Ticks
 from penstock.spark.epochs.notes import (
     EMPTY,
@@ -73,6 +74,7 @@ class Scan:
     ticks: Folder | None = None
     time_key: str | None = None
     closes: bool = False
+    answers: AnswerStore | None = None
 
     @property
     def format(self) -> str:
@@ -117,6 +119,7 @@ class ScanReader(DataSourceStreamReader):
         self.noted: dict[str, Any] | None = None
         self.replayed: dict[int, Any] | None = None
         self.ticks = Ticks(scan.ticks) if scan.ticks else None
+        self.replays = scan.answers is not None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new checkpoint begins."""
@@ -173,8 +176,8 @@ class ScanReader(DataSourceStreamReader):
     def _pieces(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         (begin, first), (upto, last) = _parted(start), _parted(end)
         left_out = dropped(begin, upto, end)
-        splits = self.scan.source.splits(left_out.upto if left_out else begin, upto, self.scan.parallelism)
         epoch = newest_epoch(self.scan.planned)
+        splits = self.scan.source.splits(left_out.upto if left_out else begin, upto, self._parallelism(epoch))
         marks = self.scan.marks.before(epoch) if self.scan.marks else ()
         note_planned(self.scan.notes, self.scan.query, epoch, end, self.admission.held)
         pieces = [Piece(split, number, marks) for number, split in enumerate(splits)]
@@ -183,6 +186,13 @@ class ScanReader(DataSourceStreamReader):
         mine = self.ticks.times(first, last) if self.ticks else []
         times = tuple(tick.at for tick in mine if tick.only in (None, self.scan.time_key))
         return [*pieces, Piece(None, TIMES, marks, times)] if times else pieces
+
+    def _parallelism(self, epoch: int) -> int:
+        """Return for how many tasks to cut an epoch: a replay as before, so that tasks find the answers of theirs."""
+        before = self.scan.answers.parallelism(epoch) if self.scan.answers and self.replays else None
+        # Once there is an epoch without answers, those that follow are new.
+        self.replays = before is not None
+        return before or self.scan.parallelism
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one piece."""

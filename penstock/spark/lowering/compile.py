@@ -17,12 +17,14 @@ from penstock.plan.lanes import Prefix, split_lanes
 from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime, PythonNode, Read, Side, Write
 from penstock.plan.queries import Group, groups, parts_late, time_key
+from penstock.plan.replay import varying
 from penstock.plan.stateful import Grouped
 from penstock.schema import Field, Schema
 from penstock.settings import Settings
 from penstock.spark.alone.connector_scan import by_connector, connector_frame
 from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.checkpoints.layout import read_layout
+from penstock.spark.epochs.answers import AnswerStore
 from penstock.spark.epochs.clock import NAME as CLOCK
 from penstock.spark.epochs.clock import Clock
 from penstock.spark.epochs.pacer import USUAL, Limits
@@ -263,6 +265,12 @@ class _Compiler:
         marks = self.context.marks if name not in (CLOCK, WAKEUPS) else ()
         return Marks(marks, self.checkpoint.query(self.name), self.checkpoint.records(self.name))
 
+    def _answers(self, name: str) -> AnswerStore | None:
+        """Return where a node that is not deterministic stores its answers, if the query has one."""
+        if name in (CLOCK, WAKEUPS) or not any(map(varying, self.outputs)):
+            return None
+        return AnswerStore(self.checkpoint.staging(self.name).folder / "answers")
+
     def _order(self, prefix: Prefix) -> int | None:
         """Rows carry their position when a node or a keyed sink uses it; return the source's number among all."""
         reads = self.graph.reads
@@ -300,6 +308,7 @@ class _Compiler:
             ticks=self.checkpoint.folder if prefix.times else None,
             time_key=time_key(prefix.times) if prefix.times else None,
             closes=self.closes,
+            answers=self._answers(name),
         )
         if by_connector(source, self.settings):
             return connector_frame(self.spark, scan)
