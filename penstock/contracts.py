@@ -41,11 +41,16 @@ REJECTED = Schema(
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of one sink; `id` is the same whenever the epoch is replayed, and never used again."""
+    """One epoch of one sink; `id` is the same whenever the epoch is replayed, and never used again.
+
+    `bounds` identifies its input: a digest of the offsets up to which it reads each source. A ledger keeps it beside
+    the number, so that a checkpoint that was put back from an older copy is noticed (`Sink.newest_epochs`).
+    """
 
     lineage: str
     sink: str
     number: int
+    bounds: str = ""
 
     @property
     def id(self) -> str:
@@ -162,10 +167,16 @@ class Sink(Connector):
     `prepare` runs in a task and may run twice; its token says what it staged. `commit` runs in the driver
     with all tokens of an epoch and may run twice with the same `epoch.id`: the second time does nothing.
 
+    `prepare` may rely on this: its batches end without an error only if all rows of the partition have arrived. If the
+    task is lost before that, the iterator raises `InputCutShort`, which must not be caught: undo what was written, or
+    leave it uncommitted, and let the error pass. So a sink that commits in `prepare` commits after the last batch.
+
     A sink whose `partitions` is a number keeps its ledger by partition: rows come in that many partitions, each row by
     its content always in the same one, and `prepare` writes rows and ledger in one transaction of its own, unless the
-    ledger has the epoch. `row_key` is SQL; its value comes with each row as bytes, in a further column `ROW_KEY`.
-    `row_removed` is a condition in SQL; whether it holds comes with each row in `ROW_REMOVED`.
+    ledger has the epoch. If it is `keyed` too, the rows of a key come in order: by source, partition and offset, or
+    by event time if they come out of a stateful operator. `row_key` is SQL; its value comes with each row as bytes, in
+    a further column `ROW_KEY`. `row_removed` is a condition in SQL; whether it holds comes with each row in
+    `ROW_REMOVED`.
     """
 
     guarantee: Guarantee = "at_least_once"
@@ -175,6 +186,11 @@ class Sink(Connector):
     partitions: int | None = None
     # The columns by which it finds a row again: rows that agree in them come in one partition.
     key: tuple[str, ...] = ()
+
+    @property
+    def keyed(self) -> bool:
+        """Whether rows of one key follow one another here, so that their order matters."""
+        return self.row_key is not None or bool(self.key)
 
     @property
     def why(self) -> str:
@@ -215,3 +231,11 @@ class Sink(Connector):
     def committed(self, epoch: Epoch) -> bool:
         """Say whether the ledger has this whole epoch already; asked in the driver."""
         return False
+
+    def newest_epochs(self, lineage: str, sink: str) -> Mapping[int, str] | None:
+        """Return the newest epoch in the ledger, of each partition if it is kept by partition, with its bounds.
+
+        Asked once when a job starts, after `continues`: a ledger that has epochs which the checkpoint does not know
+        stops the job. None if the ledger cannot tell; then `committed` is asked for the epoch that comes next.
+        """
+        return None

@@ -11,7 +11,7 @@ PenstockError                 .node .hint .transient, exit code
 │   └── UnknownTopic, UnknownGroup, BrokerRefused, CannotReplay
 ├── CheckpointError    (2)    the checkpoint does not fit
 │   ├── CheckpointInUse, CheckpointMismatch, CheckpointDamaged
-│   └── CheckpointMissing, CheckpointExists
+│   └── CheckpointMissing, CheckpointExists, LedgerAhead
 └── RunError           (1)    the job failed while it ran
     ├── ExpressionFailed, FunctionFailed, RowRejected, BadEmit, BadTimer
     └── SourceFailed, SinkFailed, NoBroker, StoreFailed, DiskFull, PortTaken, SparkFailed
@@ -206,6 +206,10 @@ class CheckpointMissing(CheckpointError):
 
 class CheckpointExists(CheckpointError):
     """A checkpoint or savepoint is where a new one should be."""
+
+
+class LedgerAhead(CheckpointError):
+    """A sink has epochs that its checkpoint does not know, so new rows under their numbers would be lost."""
 
 
 class RunError(PenstockError):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import islice
@@ -48,10 +49,14 @@ _LEDGER = ("read --group penstock. --prefixed", "write --transactional-id pensto
 
 @dataclass(frozen=True)
 class Entry:
-    """What the ledger says of one partition: its newest epoch, and into how many the sink's rows are cut."""
+    """What the ledger says of one partition: its newest epoch, and into how many the sink's rows are cut.
+
+    `bounds` identifies the input of the epoch.
+    """
 
     epoch: int
     partitions: int
+    bounds: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,10 @@ class Place:
     def read(self, consumer: Consumer) -> Entry | None:
         """Return the entry."""
         (found,) = self.patiently(lambda: _sound(_asked(consumer, self.topic)))
-        return Entry(found.offset - 1, json.loads(found.metadata)["partitions"]) if found.offset >= 0 else None
+        if found.offset < 0:
+            return None
+        noted = json.loads(found.metadata)
+        return Entry(found.offset - 1, noted["partitions"], noted.get("bounds", ""))
 
     def cut(self, partitions: int) -> int:
         """Return into how many partitions rows are cut; where the ledger does not say, it is told before any epoch."""
@@ -92,7 +100,8 @@ class Place:
 
     def offset(self, entry: Entry) -> TopicPartition:
         """Return an entry as the offset that is committed for it."""
-        return TopicPartition(self.topic, 0, entry.epoch + 1, json.dumps({"partitions": entry.partitions}))
+        noted = {"partitions": entry.partitions, "bounds": entry.bounds}
+        return TopicPartition(self.topic, 0, entry.epoch + 1, json.dumps(noted))
 
     def patiently(self, call: Callable[[], Any]) -> Any:
         """Call a client until it has an answer or a lasting error."""
@@ -118,6 +127,13 @@ class Place:
         return SinkFailed(message, hint=hint)
 
 
+def newest_epochs(places: Sequence[Place]) -> dict[int, str]:
+    """Return the newest epochs of a sink's partitions, with their bounds."""
+    with ThreadPoolExecutor(min(len(places), _MOST)) as pool:
+        found = [entry for entry in pool.map(_entry, places) if entry is not None]
+    return {entry.epoch: entry.bounds for entry in found if entry.epoch >= 0}
+
+
 def has_epochs(cluster: Cluster, topic: str, sink: str) -> bool:
     """Say whether a sink of that name has written an epoch to the topic, in any lineage and query; some are asked."""
     name = re.compile(rf"penstock\.[^.]+\.{re.escape(sink)}(@[^.]+)?\.\d+")
@@ -126,10 +142,14 @@ def has_epochs(cluster: Cluster, topic: str, sink: str) -> bool:
 
 
 def _newest(place: Place) -> int:
+    found = _entry(place)
+    return -1 if found is None else found.epoch
+
+
+def _entry(place: Place) -> Entry | None:
     # Not the stable entry: a transaction that a crash left open would be waited for.
     with place.consumer("read_uncommitted") as consumer:
-        found = place.read(consumer)
-    return -1 if found is None else found.epoch
+        return place.read(consumer)
 
 
 def _asked(consumer: Consumer, topic: str) -> list[TopicPartition]:

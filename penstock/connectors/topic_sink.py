@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from penstock.connectors.delivery import Delivery
 from penstock.connectors.kafka import resolve
 from penstock.connectors.payloads import refuse_format
 from penstock.connectors.row_payloads import keyed_payloads, refuse_rows
-from penstock.connectors.topic_ledger import Entry, Place, has_epochs
+from penstock.connectors.topic_ledger import Entry, Place, has_epochs, newest_epochs
 from penstock.connectors.topics import topic_name
 from penstock.connectors.transactions import write_epoch
 from penstock.contracts import ROW_KEY, Epoch, Guarantee, Sink
@@ -95,13 +95,22 @@ class TopicSink(Sink):
         refuse_rows(self.name, self.format, Schema(tuple(field for field in schema if field.name != ROW_KEY)))
         if self.cluster.describe(self.name) is None:
             self.cluster.create(self.name)
-        self.partitions = (self._cores or Settings.load().cores) if self.guarantee == "exactly_once" else None
+        # Without a ledger rows are only brought together where their order asks for it.
+        together = self.guarantee == "exactly_once" or self.row_key is not None
+        self.partitions = (self._cores or Settings.load().cores) if together else None
 
     def continues(self, lineage: str, sink: str) -> None:
         """Cut rows as the ledger has it; the first partition's line is written before all epochs, to tell that."""
-        if self.partitions is not None:
+        if self.partitions is not None and self.guarantee == "exactly_once":
             first = Place.of(self.cluster.connection, self.name, lineage, sink, 0)
             self.partitions = first.cut(self.partitions)
+
+    def newest_epochs(self, lineage: str, sink: str) -> Mapping[int, str]:
+        """Ask the ledger of each partition."""
+        if self.guarantee != "exactly_once":
+            return {}
+        numbers = range(self.partitions or 1)
+        return newest_epochs([Place.of(self.cluster.connection, self.name, lineage, sink, n) for n in numbers])
 
     def used_before(self, sink: str) -> bool:
         """Look for a group that is the ledger of a sink of that name."""
@@ -113,7 +122,7 @@ class TopicSink(Sink):
         if self.guarantee != "exactly_once":
             return Delivery(self.cluster.connection, self.name).send(records)
         place = Place.of(self.cluster.connection, self.name, epoch.lineage, epoch.sink, partition)
-        return write_epoch(place, Entry(epoch.number, self.partitions or 1), records)
+        return write_epoch(place, Entry(epoch.number, self.partitions or 1, epoch.bounds), records)
 
     def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
         """Do nothing: the rows are there."""

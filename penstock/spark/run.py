@@ -26,7 +26,7 @@ from penstock.report import Progress, Report
 from penstock.settings import Settings
 from penstock.spark.alone.connector_scan import by_connector, connector_offsets, keep_reader
 from penstock.spark.alone.opening import FAST_ROWS, check_connectors, keep_pace, warn_of_earlier_rows
-from penstock.spark.checkpoints.changing import note_parted
+from penstock.spark.checkpoints.changing import keep_partitions, kept_partitions
 from penstock.spark.checkpoints.checkpoint import Checkpoint, data_folder
 from penstock.spark.checkpoints.damage import mend, suspect
 from penstock.spark.checkpoints.layout import keep_layout, layout, query_layout
@@ -41,6 +41,7 @@ from penstock.spark.epochs.records import reported
 from penstock.spark.epochs.watermarks import read_metrics
 from penstock.spark.epochs.writer import EpochWriter, StopRequested
 from penstock.spark.faults import lost_jvm, translate
+from penstock.spark.hidden import hidden
 from penstock.spark.lowering.compile import Query, compile_pipeline, resumes
 from penstock.spark.lowering.wakeups import Alarm
 from penstock.spark.session import query_settings, session
@@ -201,8 +202,11 @@ class Run:
         keep_layout(self.checkpoint.folder, layout(self.name, self.graph, self.settings.lane, self.pace, known))
 
     def _open_sinks(self, query: Query) -> None:
+        kept = kept_partitions(self.checkpoint.folder, query.name)
         for frame, write in zip(query.frames, query.outputs, strict=True):
-            write.sink.open(schema_of(frame), write.input.key)
+            write.sink.open(schema_of(frame.drop(*hidden(frame.columns))), write.input.key)
+            if write.sink.partitions is not None:
+                write.sink.partitions = kept.get(self.graph.name(write), write.sink.partitions)
         for write in query.asides:
             write.sink.open(write.schema, ())
 
@@ -220,8 +224,9 @@ class Run:
         writer = EpochWriter(query, self.checkpoint, observed)
         writer.on_done = partial(self._note_progress, query, writer)
         self.writers.append(writer)
-        parted = [self.graph.name(write) for write in query.outputs if write.sink.partitions is not None]
-        note_parted(self.checkpoint.folder, query.name, parted)
+        parted = {self.graph.name(write): write.sink.partitions for write in query.outputs}
+        counts = {name: number for name, number in parted.items() if number is not None}
+        keep_partitions(self.checkpoint.folder, query.name, counts)
         chosen = query_settings(self.settings, branches=query.branches, fast=self.pace == "fast")
         chosen |= store_settings(self.checkpoint.root, self.settings)
         for key, value in chosen.items():

@@ -118,6 +118,8 @@ def query_settings(settings: Settings, *, branches: bool, fast: bool = False) ->
         "spark.sql.adaptive.enabled": "false",
         # The plan decides what may follow what; Spark refuses several Python states, which are right in append mode.
         "spark.sql.streaming.unsupportedOperationCheck": "false",
+        # The tasks of a union are those of its branches, one after the other: each writes to one output.
+        "spark.sql.unionOutputPartitioning": "false",
         # Branches share one exchange, and so one scan, only while each reads the same columns of it.
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.ColumnPruning" if branches else ""

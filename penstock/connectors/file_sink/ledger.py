@@ -24,19 +24,20 @@ class Ledger:
         """Take the ledger over: no earlier run can commit from here on. Then finish and clear what those left."""
         self._place, self._run, self._name = place, run, f"{LEDGERS}/{_key(epoch)}.json"
         self._version: Any = None
-        self.epoch, moves = -1, Moves()
+        self.epoch, self.bounds, moves = -1, "", Moves()
         found = place.read(self._name)
         if found:
             noted = json.loads(found[0])
             self._version, self.epoch, moves = found[1], noted["epoch"], noted["files"]
-        self._write(self.epoch, moves)
+            self.bounds = noted.get("bounds", "")
+        self._write(self.epoch, self.bounds, moves)
         left = place.files(f"{STAGED}/{_key(epoch)}")
         _show(place, moves, left)
         place.remove(name for name in left if not name.startswith(f"{staging_folder(epoch, run)}/"))
 
-    def record(self, number: int, moves: Moves) -> None:
+    def record(self, epoch: Epoch, moves: Moves) -> None:
         """Commit an epoch: this decides, and then its files are shown."""
-        self._write(number, moves)
+        self._write(epoch.number, epoch.bounds, moves)
         self._place.show(moves)
 
     def refuse_if_taken(self) -> None:
@@ -45,13 +46,13 @@ class Ledger:
         if found is None or found[1] != self._version:
             self._refuse()
 
-    def _write(self, number: int, moves: Sequence[Sequence[str]]) -> None:
-        text = json.dumps({"run": self._run, "epoch": number, "files": moves})
+    def _write(self, number: int, bounds: str, moves: Sequence[Sequence[str]]) -> None:
+        text = json.dumps({"run": self._run, "epoch": number, "bounds": bounds, "files": moves})
         try:
             self._version = self._place.swap(self._name, text.encode(), self._version)
         except Outrun:
             self._refuse()
-        self.epoch = number
+        self.epoch, self.bounds = number, bounds
 
     def _refuse(self) -> NoReturn:
         if self._place.read(self._name) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
 from urllib.parse import quote
@@ -113,6 +113,14 @@ class FileSink(Sink):
         """Take the ledger over, so that an earlier run of the job cannot commit any more."""
         self.committed(Epoch(lineage, sink, 0))
 
+    def newest_epochs(self, lineage: str, sink: str) -> Mapping[int, str]:
+        """Return what the ledger has."""
+        if self.guarantee != "exactly_once":
+            return {}
+        with self._failures():
+            ledger = self._ledger(Epoch(lineage, sink, 0))
+        return {ledger.epoch: ledger.bounds} if ledger.epoch >= 0 else {}
+
     def used_before(self, sink: str) -> bool:
         """Look for a ledger of that name."""
         with self._failures():
@@ -168,7 +176,7 @@ class FileSink(Sink):
             message = f"a file that was staged in {self._place.url} is gone: {error.filename or error}"
             hint = f"leave {STAGED} alone while a job runs, and run the job again"
             raise SinkFailed(message, hint=hint) from error
-        ledger.record(epoch.number, [(file["staged"], file["final"]) for file in files])
+        ledger.record(epoch, [(file["staged"], file["final"]) for file in files])
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

@@ -11,8 +11,10 @@ from penstock.errors import SinkFailed
 NAME = "penstock_ledger"
 COLUMNS = (
     "lineage text NOT NULL, sink text NOT NULL, partition integer NOT NULL, partitions integer NOT NULL, "
-    "epoch bigint NOT NULL, PRIMARY KEY (lineage, sink, partition)"
+    "epoch bigint NOT NULL, bounds text NOT NULL DEFAULT '', PRIMARY KEY (lineage, sink, partition)"
 )
+# What a ledger lacks that an earlier version of Penstock made.
+ADDED = ("bounds", "text NOT NULL DEFAULT ''")
 _ROW = "WHERE lineage = ? AND sink = ? AND partition = ?"
 
 
@@ -33,6 +35,11 @@ class Ledger:
         asked = f"SELECT max(partitions) FROM {quoted(self.name)} WHERE lineage = ? AND sink = ?"
         found: int | None = session.execute(asked, lineage, sink)[0][0]
         return found
+
+    def newest(self, session: Session, lineage: str, sink: str) -> dict[int, str]:
+        """Return the newest epochs of a sink's partitions, with their bounds."""
+        asked = f"SELECT epoch, max(bounds) FROM {quoted(self.name)} WHERE lineage = ? AND sink = ? AND epoch >= 0 "
+        return dict(session.execute(asked + "GROUP BY epoch", lineage, sink))
 
     def has_epochs(self, session: Session, sink: str) -> bool:
         """Say whether the table is there, and a sink of that name has written it, in any lineage and query."""
@@ -57,5 +64,5 @@ class Ledger:
 
     def note(self, session: Session, epoch: Epoch, partition: int) -> None:
         """Write down that a partition has the epoch, in the transaction of its rows."""
-        update = f"UPDATE {quoted(self.name)} SET epoch = ? {_ROW}"
-        session.execute(update, epoch.number, epoch.lineage, epoch.sink, partition)
+        update = f"UPDATE {quoted(self.name)} SET epoch = ?, bounds = ? {_ROW}"
+        session.execute(update, epoch.number, epoch.bounds, epoch.lineage, epoch.sink, partition)

@@ -24,7 +24,7 @@ from penstock.connectors.tables.database import (
     quoted,
     replacing,
 )
-from penstock.connectors.tables.ledger import COLUMNS
+from penstock.connectors.tables.ledger import ADDED, COLUMNS
 from penstock.connectors.tables.postgres_failures import Unreachable, failed, no_connection
 from penstock.connectors.tables.postgres_text import csv_rows
 from penstock.connectors.tables.postgres_types import TAKEN, spark_type, type_of
@@ -190,6 +190,8 @@ class PostgresSession(Session):
         if not self._has(ledger):
             self.execute("SELECT pg_advisory_xact_lock(hashtext('penstock_ledger'))")
             self.execute(f"CREATE TABLE IF NOT EXISTS {quoted(ledger)} ({COLUMNS})")
+        elif ADDED[0] not in [column.name for column in self.columns(ledger) or []]:
+            self.execute(f"ALTER TABLE {quoted(ledger)} ADD COLUMN IF NOT EXISTS {' '.join(ADDED)}")
 
     def columns(self, table: str) -> list[Column] | None:
         """Return what the catalog says of a table."""

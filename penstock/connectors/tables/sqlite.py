@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from penstock.connectors.tables.database import Column, Database, Session, Target, column, listed, quoted, replacing
-from penstock.connectors.tables.ledger import COLUMNS
+from penstock.connectors.tables.ledger import ADDED, COLUMNS
 from penstock.connectors.tables.sqlite_values import affinity, python_rows, spark_type, taken, type_of
 from penstock.contracts import ROW_REMOVED
 from penstock.errors import BadValue, DiskFull, PenstockError, SettingsError, SinkFailed
@@ -120,6 +120,8 @@ class SqliteSession(Session):
     def make_ledger(self, ledger: str) -> None:
         """Make the ledger, unless it is there."""
         self.execute(f"CREATE TABLE IF NOT EXISTS {quoted(ledger)} ({COLUMNS})")
+        if ADDED[0] not in [column.name for column in self.columns(ledger) or []]:
+            self.execute(f"ALTER TABLE {quoted(ledger)} ADD COLUMN {' '.join(ADDED)}")
 
     def columns(self, table: str) -> list[Column] | None:
         """Return what a table has."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
@@ -75,6 +75,11 @@ class TableSink(Sink):
         return cls(*(spec[name] for name in ("name", "connection", "mode", "key", "remove", "guarantee")))
 
     @property
+    def keyed(self) -> bool:
+        """Whether the last row of a key counts."""
+        return self.updates
+
+    @property
     def why(self) -> str:
         """How it keeps its guarantee."""
         return "rows and ledger are written in one transaction" if self._ledger else WHY[self.guarantee]
@@ -121,6 +126,13 @@ class TableSink(Sink):
         if self._ledger is not None:
             with self.database.transaction(self.name) as session:
                 self.partitions = self._ledger.partitions(session, lineage, sink) or self.partitions
+
+    def newest_epochs(self, lineage: str, sink: str) -> Mapping[int, str]:
+        """Look into the ledger."""
+        if self._ledger is None:
+            return {}
+        with self.database.reading(self.name) as session:
+            return self._ledger.newest(session, lineage, sink)
 
     def used_before(self, sink: str) -> bool:
         """Look into the ledger; an upserted row replaces what is there, so nothing would be there twice."""

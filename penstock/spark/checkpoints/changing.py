@@ -101,16 +101,30 @@ def _nothing_half_written(
         raise CheckpointMismatch(message, hint=f"finish it: run the old version with --until drained{accept}")
 
 
-def note_parted(data: Folder, query: str, sinks: Sequence[str]) -> None:
-    """Note which sinks of a query write an epoch part by part, so that after a crash they may have some of it."""
-    text = json.dumps(list(sinks)).encode()
-    if data.read(f"parted-{query}.json") != text:
-        data.write(f"parted-{query}.json", text)
+def keep_partitions(data: Folder, query: str, sinks: Mapping[str, int]) -> None:
+    """Store which sinks of a query write an epoch by partition, and in how many.
+
+    After a crash these may have a part of it. A ledger has the number as well, but group offsets of a broker expire.
+    """
+    text = json.dumps(dict(sinks)).encode()
+    if data.read(_partitions_file(query)) != text:
+        data.write(_partitions_file(query), text)
+
+
+def kept_partitions(data: Folder, query: str) -> dict[str, int]:
+    """Return into how many partitions the sinks of a query cut their rows when they ran last."""
+    noted = json.loads(data.read(_partitions_file(query)) or "{}")
+    # Before the numbers were stored there was a list of names.
+    return noted if isinstance(noted, dict) else {}
+
+
+def _partitions_file(query: str) -> str:
+    return f"parted-{query}.json"
 
 
 def _parted(data: Folder, query: str, old: Version) -> list[str]:
-    noted = data.read(f"parted-{query}.json")
-    return json.loads(noted) if noted else [name for name, node in old.nodes.items() if node.kind == "write"]
+    noted = data.read(_partitions_file(query))
+    return list(json.loads(noted)) if noted else [name for name, node in old.nodes.items() if node.kind == "write"]
 
 
 def _is_open(history: History) -> bool:

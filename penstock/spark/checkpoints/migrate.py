@@ -30,6 +30,7 @@ from penstock.spark.checkpoints.layout import QueryLayout, keep_layout, layout, 
 from penstock.spark.checkpoints.past import NEW_CHECKPOINT, REACHED, UNREAD, Begun, Past
 from penstock.spark.checkpoints.seed import Seed
 from penstock.spark.checkpoints.stores import store_settings
+from penstock.spark.epochs.bounds import keep_bounds, planned_bounds
 from penstock.spark.epochs.clock import NAME as CLOCK
 from penstock.spark.epochs.notes import TICKS, own_offsets
 from penstock.spark.faults import translate
@@ -89,6 +90,8 @@ class _Move:
         for epoch in (self.begun.done - 1, self.begun.done, self.begun.open):
             if epoch in old.logged:
                 self.target.write(f"offsets/{epoch + self.begun.ahead}", self._offsets(epoch))
+        if self.begun.open is not None and (bounds := planned_bounds(old.folder, self.begun.open)) is not None:
+            keep_bounds(self.target, self.begun.open + self.begun.ahead, bounds)
         if self.begun.done >= 0:
             done = old.read(f"commits/{self.begun.done}")
             self.target.write(f"commits/{self.begun.done + self.begun.ahead}", done)

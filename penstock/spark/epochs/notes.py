@@ -11,6 +11,8 @@ from penstock.folders import Folder
 TICKS = "@ticks"
 # In a scan's offset, from where an epoch reads that drops rows, and how many it drops.
 FROM = "@from"
+# In a scan's offset: it is the end of an epoch without rows that has to be planned again under this number.
+EMPTY = "@empty"
 REPLAY = "replay.json"
 
 
@@ -27,7 +29,7 @@ def last_offsets(folder: Folder) -> dict[str, Any]:
 
 def own_offsets(offsets: dict[str, Any]) -> dict[str, Any]:
     """Return a source's own offsets, without what the scan adds to them."""
-    return {key: value for key, value in offsets.items() if key not in (TICKS, FROM)}
+    return {key: value for key, value in offsets.items() if key not in (TICKS, FROM, EMPTY)}
 
 
 def note_planned(folder: Folder, query: str, epoch: int, end: dict[str, Any], held: int | None = None) -> None:

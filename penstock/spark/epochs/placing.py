@@ -1,4 +1,4 @@
-"""Rows to the partitions of a sink that keeps its ledger by partition: each by its content, always to the same one."""
+"""Rows to the partitions of a sink that writes by partition: each by its content, always to the same one, in order."""
 
 from __future__ import annotations
 
@@ -9,21 +9,31 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 from penstock.contracts import ROW_KEY
 from penstock.plan.nodes import Write
 from penstock.plan.replay import naming_columns
-from penstock.spark.hidden import PREFIX
+from penstock.spark.hidden import PREFIX, hidden
 from penstock.spark.lowering.context import column
 
 # The number of the partition travels with each row: that of the task depends on what else the query writes.
 PARTITION = PREFIX + "partition"
+# The number of a row among those of its task: rows that were made of one row have the same place otherwise.
+_NUMBER = PREFIX + "number"
 
 
 def placed(frame: DataFrame, write: Write) -> DataFrame:
-    """Cut an output into as many partitions as its sink asks for, if it does."""
+    """Cut an output into as many partitions as its sink asks for; the rows of a key keep their order.
+
+    An exchange gives the blocks of its tasks in any order, so rows that are ordered bear what orders them.
+    """
+    order = hidden(frame.columns)
     if write.sink.partitions is None:
-        return frame
+        return frame.drop(*order)
     names = _placing(frame, write)
     number = F.pmod(F.xxhash64(*map(column, names)), F.lit(write.sink.partitions)) if names else F.lit(0)
     numbered = frame.withColumn(PARTITION, number.cast("int"))
-    return numbered.repartitionById(write.sink.partitions, PARTITION)
+    if not write.sink.keyed:
+        return numbered.repartitionById(write.sink.partitions, PARTITION)
+    numbered = numbered.withColumn(_NUMBER, F.monotonically_increasing_id())
+    apart = numbered.repartitionById(write.sink.partitions, PARTITION)
+    return apart.sortWithinPartitions(*order, _NUMBER).drop(*order, _NUMBER)
 
 
 def _placing(frame: DataFrame, write: Write) -> list[str]:

@@ -9,29 +9,31 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import groupby, pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.contracts import Epoch, Sink
-from penstock.errors import PenstockError, SinkFailed
+from penstock.errors import PenstockError, SinkFailed, SparkFailed
 from penstock.spark.epochs.outbox import Outbox, Share
 from penstock.spark.epochs.placing import PARTITION, placed
-from penstock.spark.epochs.scan import current_epoch, current_partition
+from penstock.spark.epochs.scan import current_bounds, current_epoch, current_partition
 from penstock.spark.epochs.staging import Staging
+from penstock.spark.epochs.whole_input import InputCutShort, demand_end_marker
 from penstock.spark.lowering.compile import Query, tagged
 
 _TOKENS = "output int, rows bigint, token binary"
 _TOKENS_ARROW = pa.schema([("output", pa.int32()), ("rows", pa.int64()), ("token", pa.binary())])
 
 
-def epoch_of(lineage: str, query: str, sink: str, number: int) -> Epoch:
+def epoch_of(lineage: str, query: str, sink: str, number: int, bounds: str = "") -> Epoch:
     """Name an epoch of a sink; two queries of one pipeline number theirs apart, and no sink's name has a "@"."""
-    return Epoch(lineage, sink if query == "final" else f"{sink}@{query}", number)
+    return Epoch(lineage, sink if query == "final" else f"{sink}@{query}", number, bounds)
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class Preparer:
     begun: int
     outbox: Outbox | None
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A worker is given this before it reads the first row.
+        demand_end_marker()
+        self.__dict__.update(state)
+
     def frame(self, query: Query) -> DataFrame:
         """Add the last step to a query: each task hands its rows to a sink, or to the outbox."""
         frames = [placed(frame, write) for frame, write in zip(query.frames, query.outputs, strict=True)]
@@ -70,58 +77,70 @@ class Preparer:
 
         return tagged(frames).mapInArrow(tokens, _TOKENS)
 
-    def shares(self, spark: SparkSession, epoch: int, shares: Sequence[Share]) -> list[Made]:
+    def shares(self, spark: SparkSession, epoch: int, bounds: str, shares: Sequence[Share]) -> list[Made]:
         """Hand the rows of the outbox to their sinks, in tasks of their own."""
         outbox = self.outbox
         if outbox is None or not shares:
             return []
 
         def prepare(share: Share) -> Iterator[Made]:
-            return self._prepared(epoch, share.output, share.partition, outbox.batches(share))
+            return self._prepared(epoch, bounds, share.output, share.partition, outbox.batches(share))
 
         return spark.sparkContext.parallelize(shares, len(shares)).flatMap(prepare).collect()
 
     def _task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Made]:
-        """Handle the rows of one task: all of them belong to one output, for a union keeps partitions apart."""
-        filled = (batch for batch in batches if batch.num_rows)
-        first = next(filled, None)
-        if first is None:
-            return
-        output = 0 if len(self.outputs) == 1 else first.column("tag")[0].as_py()
-        rows = self._untagged(chain([first], filled), output)
-        first = next(rows)
-        rows = chain([first], rows)
-        partition = current_partition()
-        if PARTITION in first.schema.names:
-            partition = first.column(PARTITION)[0].as_py()
-            rows = (batch.drop_columns([PARTITION]) for batch in rows)
+        """Handle the rows of one task: most often of one output, but a union may put several into one task."""
+        seen: set[tuple[int, int | None]] = set()
+        for (output, partition), rows in groupby(self._split(batches), key=lambda part: part[:2]):
+            if (output, partition) in seen:
+                message = f"the rows of output {output} came in pieces in one task"
+                raise SparkFailed(message, hint="no row may vanish, so the epoch is not committed: report this")
+            seen.add((output, partition))
+            yield from self._written(output, partition, (batch for *_, batch in rows))
+
+    def _written(self, output: int, partition: int | None, rows: Iterator[pa.RecordBatch]) -> Iterator[Made]:
+        partition = current_partition() if partition is None else partition
         if self.outbox is None:
-            yield from self._prepared(current_epoch(), output, partition, rows)
+            yield from self._prepared(current_epoch(), current_bounds(), output, partition, rows)
         else:
             counter = _Counter(rows)
             share = self.outbox.put(current_epoch(), output, partition, counter)
             yield Made(output, counter.rows, share)
 
-    def _untagged(self, batches: Iterable[pa.RecordBatch], output: int) -> Iterator[pa.RecordBatch]:
+    def _split(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int | None, pa.RecordBatch]]:
+        """Yield the rows with the number of their output and of its partition, if it has partitions of its own."""
         for batch in batches:
-            many = len(self.outputs) > 1
-            yield pa.RecordBatch.from_struct_array(batch.column(f"o{output}")) if many else batch
+            for output, rows in self._by_output(batch):
+                if PARTITION not in rows.schema.names:
+                    yield output, None, rows
+                    continue
+                for partition, part in runs(rows, PARTITION):
+                    yield output, partition, part.drop_columns([PARTITION])
 
-    def _prepared(self, number: int, output: int, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Made]:
+    def _by_output(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        if len(self.outputs) == 1:
+            yield from [(0, batch)] if batch.num_rows else []
+            return
+        for output, part in runs(batch, "tag"):
+            yield output, pa.RecordBatch.from_struct_array(part.column(f"o{output}"))
+
+    def _prepared(
+        self, number: int, bounds: str, output: int, partition: int, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[Made]:
         sink, name = self.outputs[output]
         counter = _Counter(batches)
         if not self._may_write(sink, number, f"{name}={partition}"):
             counter.drain()
             self.staging.put_counts(number, f"write={name}={partition}", {name: {"dropped": counter.rows}})
             return
-        epoch = epoch_of(self.lineage, self.query, name, number)
+        epoch = epoch_of(self.lineage, self.query, name, number, bounds)
         try:
             with failures(sink, name, "take the rows"):
                 token = sink.prepare(epoch, partition, counter)
+            counter.drain()
         except PenstockError as error:
             self.staging.put_error(number, error)
             raise
-        counter.drain()
         yield Made(output, counter.rows, token)
 
     def _may_write(self, sink: Sink, number: int, what: str) -> bool:
@@ -139,9 +158,21 @@ def failures(sink: Sink, name: str, doing: str) -> Iterator[None]:
     except PenstockError as error:
         error.node = error.node or f"write '{name}'"
         raise
+    except InputCutShort:
+        raise
     except Exception as error:
         message = f"{type(sink).__name__} could not {doing}: {type(error).__name__}: {error}"
         raise SinkFailed(message, node=f"write '{name}'", transient=True) from error
+
+
+def runs(batch: pa.RecordBatch, name: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Cut a batch where the number in a column changes, and yield each number with its rows."""
+    if not batch.num_rows:
+        return
+    numbers = batch.column(name).to_numpy()
+    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    for first, last in pairwise(edges):
+        yield int(numbers[first]), batch.slice(first, last - first)
 
 
 class _Counter:

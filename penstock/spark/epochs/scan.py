@@ -27,12 +27,22 @@ from penstock.rejected.rows import row_json
 from penstock.schema import Schema
 from penstock.spark.epochs.admission import Admission, dropped
 from penstock.spark.epochs.clock import END_OF_TIME, Ticks, declare, is_over
-from penstock.spark.epochs.notes import TICKS, newest_epoch, note_offsets, note_planned, own_offsets, replayed_ends
+from penstock.spark.epochs.notes import (
+    EMPTY,
+    TICKS,
+    newest_epoch,
+    note_offsets,
+    note_planned,
+    own_offsets,
+    replayed_ends,
+)
 from penstock.spark.epochs.pacer import USUAL, Limits
 from penstock.spark.epochs.staging import PLANNING, Staging, rejected_table
 from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
 from penstock.spark.lowering.marks import Marks, mark_column
 
+# The local property by which the epoch writer hands the bounds of an epoch to its tasks.
+BOUNDS = "penstock.bounds"
 # The numbers of pieces without rows of a source.
 TIMES, DROPPED = -1, -2
 
@@ -126,7 +136,9 @@ class ScanReader(DataSourceStreamReader):
         if end != self.noted:
             note_offsets(self.scan.notes, end)
             self.noted = end
-        return admitted | ticks
+        latest = admitted | ticks
+        # Without news the offset stays as it is, marked or not: another one would be an epoch more.
+        return start if latest == _unmarked(start) else latest
 
     def _replayed_end(self, start: dict[str, Any]) -> dict[str, Any] | None:
         """Return how far the next epoch reads if it ran before, and damage made it run again."""
@@ -136,10 +148,8 @@ class ScanReader(DataSourceStreamReader):
             return None
         epoch = newest_epoch(self.scan.planned) + 1
         end: dict[str, Any] | None = self.replayed.get(epoch)
-        if end == start:
-            # Spark makes an epoch without rows now or never.
-            del self.replayed[epoch]
-        return end
+        # Spark would leave out an epoch without rows, and give its number to other rows: the mark makes it differ.
+        return {**end, EMPTY: epoch} if end is not None and end == _unmarked(start) else end
 
     def _offered(self, end: dict[str, Any], declared: Ticks) -> int:
         """Return how many declared times to offer; the end of time only with or after the last rows.
@@ -309,6 +319,10 @@ def _parted(offsets: dict[str, Any]) -> tuple[dict[str, Any], int]:
     return own_offsets(offsets), int(offsets.get(TICKS, 0))
 
 
+def _unmarked(offsets: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in offsets.items() if key != EMPTY}
+
+
 def _tick_rows(times: tuple[int, ...], output: Schema) -> pa.RecordBatch:
     """Return rows that carry declared times and nothing else."""
     special = {
@@ -343,6 +357,12 @@ def current_partition() -> int:
     """Return the number of this task among those of its stage."""
     context = TaskContext.get()
     return context.partitionId() if context else 0
+
+
+def current_bounds() -> str:
+    """Return the bounds of the epoch that this task belongs to, as the epoch writer set them."""
+    context = TaskContext.get()
+    return (context.getLocalProperty(BOUNDS) if context else None) or ""
 
 
 def current_epoch() -> int:

@@ -23,9 +23,12 @@ from penstock.plan.nodes import Read, Side, Write
 from penstock.plan.replay import varying
 from penstock.report import Progress
 from penstock.spark.checkpoints.checkpoint import Checkpoint
+from penstock.spark.epochs.bounds import make_durable
+from penstock.spark.epochs.ledgers import Ledgers
 from penstock.spark.epochs.outbox import Outbox, Sealed, Tables
 from penstock.spark.epochs.prepare import Made, Preparer, collected, epoch_of, failures
 from penstock.spark.epochs.records import Records, Totals
+from penstock.spark.epochs.scan import BOUNDS
 from penstock.spark.epochs.staging import PLANNING, Kind, Staging
 from penstock.spark.epochs.tally import Counted, tally
 from penstock.spark.epochs.watermarks import newest_times
@@ -53,6 +56,7 @@ class EpochWriter:
         self.stopping = threading.Event()
         self.error: BaseException | None = None
         self.number = -1
+        self.bounds = ""
         self.read: dict[str, int] = {}
         self.progress = self._progress(-1, self.records.newest())
         self.on_epoch: Callable[[int, str], None] = lambda number, moment: None
@@ -60,6 +64,8 @@ class EpochWriter:
         for sink, name in self._sinks():
             with failures(sink, name, "go on"):
                 sink.continues(self.lineage, self._of(name, -1).sink)
+        self.planned = checkpoint.query(query.name)
+        self.ledgers = Ledgers(self.planned, checkpoint.root, self._sinks(), self._of)
         self.outbox = Outbox(self.staging.folder / "outbox") if any(map(varying, query.outputs)) else None
         self.behind_late = _behind_late(self.graph)
         outputs = tuple((write.sink, self.graph.name(write)) for write in query.outputs)
@@ -79,6 +85,7 @@ class EpochWriter:
     def _epoch(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
         self.confirm()
+        self.bounds = self._settle_bounds(number)
         self.staging.clear(number)
         outputs = [(sink, self._of(name, number)) for sink, name in self.preparer.outputs]
         skip = [self._has(sink, epoch) for sink, epoch in outputs]
@@ -96,6 +103,14 @@ class EpochWriter:
         self.staging.clear(number)
         self.on_done()
 
+    def _settle_bounds(self, number: int) -> str:
+        """Make sure of what the epoch reads, before any task can commit it: known to all ledgers, and durable."""
+        bounds = self.ledgers.planned(number) or ""
+        self.ledgers.check(number, bounds)
+        make_durable(self.planned, number)
+        self.query.context.spark.sparkContext.setLocalProperty(BOUNDS, bounds)
+        return bounds
+
     def _computed(self, frame: DataFrame, number: int) -> tuple[list[Made], Tables, Tables]:
         """Run the epoch's tasks, and return what they prepared and what they put aside."""
         if self.outbox is None:
@@ -109,7 +124,7 @@ class EpochWriter:
             whole = Sealed(shares, self._kept(number, "late"), self._kept(number, "rejected"))
             self.outbox.seal(number, whole)
         self.on_epoch(number, "sealed")
-        prepared = self.preparer.shares(self.query.context.spark, number, whole.shares)
+        prepared = self.preparer.shares(self.query.context.spark, number, self.bounds, whole.shares)
         return prepared, whole.late, whole.rejected
 
     def _end(self, sink: Sink, epoch: Epoch, tokens: list[Any], *, done: bool) -> None:
@@ -199,7 +214,7 @@ class EpochWriter:
             yield self.graph.rejected_to, self.graph.rejected_to.name
 
     def _of(self, sink: str, number: int) -> Epoch:
-        return epoch_of(self.lineage, self.query.name, sink, number)
+        return epoch_of(self.lineage, self.query.name, sink, number, self.bounds)
 
     def _record(self, number: int, rows: dict[str, int], seconds: float) -> None:
         mine, here = self.query.owned, set(self.query.context.nodes)

@@ -19,6 +19,7 @@ from penstock.schema import arrow_type
 from penstock.spark.hidden import hidden
 from penstock.spark.lowering.async_calls import Answer, AsyncCaller, Calls
 from penstock.spark.lowering.context import Context, keep_hidden, row
+from penstock.spark.lowering.exchange import exchanged
 from penstock.spark.lowering.lower import lower
 from penstock.spark.lowering.python_nodes import OUT, Stage, as_dict, stage_of
 from penstock.spark.udf import array_function
@@ -30,7 +31,7 @@ _ROW, _BESIDE = "row", "beside"
 def _map_async(node: MapAsync, context: Context, frame: DataFrame) -> DataFrame:
     if node.concurrency < context.cores:
         # The bound is the job's: fewer calls at once than tasks means fewer tasks.
-        frame = frame.repartition(node.concurrency)
+        frame = exchanged(frame, node.concurrency)
     stage, calls = stage_of(node, context), _calls(node, context)
     made = struct_type(node.schema)
     if node.in_order or not hidden(frame.columns):

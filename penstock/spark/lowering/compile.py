@@ -30,6 +30,7 @@ from penstock.spark.epochs.scan import Idle, Scan
 from penstock.spark.hidden import ORDER
 from penstock.spark.lowering import asof, async_nodes, joins, lower_state, process, python_nodes, table_joins  # noqa: F401 (registers their lowerings)
 from penstock.spark.lowering.context import Context, column, with_key
+from penstock.spark.lowering.exchange import exchanged, in_source_order, ordering
 from penstock.spark.lowering.lower import lower, timed, watermarked
 from penstock.spark.lowering.marks import Marks, mark_column
 from penstock.spark.lowering.wakeups import NAME as WAKEUPS
@@ -107,7 +108,7 @@ class _Compiler:
 
     def query(self, seen: set[Node]) -> Query:
         """Return the query; of what an earlier one has seen, that one counts rows and publishes what is aside."""
-        frames = tuple(self._visible(write) for write in self.outputs)
+        frames = tuple(self._output(write) for write in self.outputs)
         mine = set(self.nodes) - seen
         asides = tuple(write for write in self.graph.writes if self._beside(write, mine))
         behind = {node for write in asides for node in upstream(write)} - set(self.nodes)
@@ -152,8 +153,10 @@ class _Compiler:
         side = aside(write)
         return side is not None and side.input in nodes
 
-    def _visible(self, write: Write) -> DataFrame:
-        return with_key(self._frame(write.input).select(*map(column, write.schema.names)), write.sink)
+    def _output(self, write: Write) -> DataFrame:
+        """Return the columns that the sink gets, and what its rows are ordered by."""
+        frame = self._frame(write.input)
+        return with_key(frame.select(*map(column, write.schema.names), *ordering(frame, write)), write.sink)
 
     def _frame(self, node: Node) -> DataFrame:
         """Return the rows of a node; of one with several outputs, the main one's."""
@@ -234,8 +237,8 @@ class _Compiler:
 
     def _shared(self, frame: DataFrame, node: Node) -> DataFrame:
         self.branches = True
-        exchanged = frame.repartition(self.settings.cores)
-        return exchanged.observe(f"shared:{self.graph.name(node)}", F.count(F.lit(1)).alias("rows"))
+        shared = exchanged(frame, self.settings.cores)
+        return shared.observe(f"shared:{self.graph.name(node)}", F.count(F.lit(1)).alias("rows"))
 
     def _read(self, node: Read) -> DataFrame:
         prefix = self.lanes.prefixes[node]
@@ -261,10 +264,11 @@ class _Compiler:
         return Marks(marks, self.checkpoint.query(self.name), self.checkpoint.records(self.name))
 
     def _order(self, prefix: Prefix) -> int | None:
-        """Rows carry their place when a node after them goes by it; return the source's number among all."""
+        """Rows carry their position when a node or a keyed sink uses it; return the source's number among all."""
         reads = self.graph.reads
-        ordered = any(node.bucketed and prefix.read in upstream(node) for node in self.nodes)
-        return reads.index(prefix.read) if ordered and prefix.read in reads else None
+        used = any(node.bucketed and prefix.read in upstream(node) for node in self.nodes)
+        used = used or any(prefix.read in in_source_order(write) for write in self.outputs)
+        return reads.index(prefix.read) if used and prefix.read in reads else None
 
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
         source = Idle(source) if self.idle else source

@@ -56,7 +56,9 @@ def _rename(node: Rename, context: Context, frame: DataFrame) -> DataFrame:
 
 @lower.register
 def _union(node: Union, context: Context, *frames: DataFrame) -> DataFrame:
-    first, *others = frames
+    # Results of state have no position in a source: then nothing of the union is ordered by it.
+    ordered = all(ORDER in frame.columns for frame in frames)
+    first, *others = frames if ordered else [frame.drop(ORDER) for frame in frames]
     for other in others:
         first = first.unionByName(other)
     return first
