@@ -62,6 +62,11 @@ def spark(settings: Settings) -> SparkSession:
     return session(settings)
 
 
+def at_parallelism(settings: Settings, parallelism: int) -> Settings:
+    """Cut rows in so many partitions, on the session that all tests share."""
+    return replace(settings, parallelism=parallelism, spark_master=settings.master)
+
+
 def at(seconds: float) -> datetime:
     """A time some seconds into 2026."""
     return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
@@ -108,3 +113,13 @@ def s3() -> Iterator[dict[str, str]]:
 
     with running_s3() as variables:
         yield variables
+
+
+@pytest.fixture
+def small_batches(spark: SparkSession) -> Iterator[int]:
+    """Arrow batches of so many rows: partitions of several batches need not be large."""
+    name, rows = "spark.sql.execution.arrow.maxRecordsPerBatch", 100
+    before = spark.conf.get(name)
+    spark.conf.set(name, str(rows))
+    yield rows
+    spark.conf.set(name, before)

@@ -64,7 +64,8 @@ def session(settings: Settings, slots: int = 0) -> SparkSession:
     global _current
     if settings.spark_master is None and slots > settings.cores:
         settings = replace(settings, spark_master=f"local[{slots},4]")
-    wanted = (settings.spark_master, settings.cores, tuple(sorted(settings.spark.items())))
+    # What else depends on the parallelism is set for each query, so two parallelisms on one master share a session.
+    wanted = (settings.master, tuple(sorted(settings.spark.items())))
     with _lock:
         if _current is not None and _current[0] == wanted and _alive(_current[1]):
             return _current[1]

@@ -6,17 +6,22 @@ import contextlib
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+from tests.crash.spares import Spare, Spares
 
 ROOT = Path(__file__).resolve().parents[2]
 _EPOCH = re.compile(r"^epoch ", re.MULTILINE)
 POLL_SECONDS = 0.02
+BUSY_SECONDS = 0.05
 
 
 class Driver:
@@ -27,8 +32,9 @@ class Driver:
         self.lives = 0
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, faults: Mapping[str, Any] | None = None) -> None:
         """Begin another life; its output goes to a file of its own."""
+        assert not faults, "only a driver that the matrix started has tasks that fail"
         self.lives += 1
         with self._output.open("wb") as out:
             penstock = [sys.executable, "-m", "penstock.cli", *self.command]
@@ -49,12 +55,17 @@ class Driver:
         return len(_EPOCH.findall(self.said))
 
     @property
+    def code(self) -> int | None:
+        """The exit code of this life, once it has ended."""
+        return self.process.poll() if self.process is not None else None
+
+    @property
     def runs(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self.process is not None and self.code is None
 
     @property
     def succeeded(self) -> bool:
-        return self.process is not None and self.process.poll() == 0
+        return self.code == 0
 
     def wait_for_epochs(self, count: int) -> None:
         """Wait until this life has finished so many epochs, or has ended."""
@@ -72,17 +83,26 @@ class Driver:
         while self.runs and time.monotonic() < until:
             self._tick()
 
-    def kill(self, chance: random.Random) -> str:
+    def kill(self, chance: random.Random, how: str | None = None) -> str:
         """Kill -9 its Python, which its JVM outlives by seconds; or its JVM; or both. Say which."""
         assert self.process is not None
         jvm = [one for one in self.family if _is(one, "java")]
-        how = chance.choice(["python", "python", "jvm", "both"])
+        how = how or chance.choice(["python", "python", "jvm", "both"])
         if how != "jvm" or not jvm:
             self.process.kill()
         if how != "python":
             _kill(jvm)
-        self._wait_for_death()
+            psutil.wait_procs(jvm, timeout=10)
+        # A driver whose JVM is gone ends by itself; its error is not for us.
+        self.wait()
         return how
+
+    def stop(self) -> None:
+        """Ask it to stop after its epoch, and wait for that."""
+        assert self.process is not None
+        if self.runs:
+            self.process.send_signal(signal.SIGTERM)
+        self.wait()
 
     def kill_worker(self, chance: random.Random) -> str:
         """Kill -9 one of the Pythons that Spark runs."""
@@ -106,16 +126,57 @@ class Driver:
             _kill(family)
             self.process.wait()
 
-    def _wait_for_death(self) -> None:
-        """A driver whose JVM is gone ends by itself; its error is not for us."""
-        self.wait()
-
     def _tick(self) -> None:
         if time.monotonic() > self.deadline:
             raise TimeoutError(f"the job did not end in time; its last words: {self.said[-500:]}")
         if self.process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(POLL_SECONDS)
+
+
+class WarmDriver(Driver):
+    """The same in a process that was started before; `spark` are settings of its session."""
+
+    def __init__(
+        self,
+        spares: Spares,
+        spark: Mapping[str, str],
+        command: Sequence[str],
+        env: Mapping[str, str],
+        folder: Path,
+        deadline: float,
+    ) -> None:
+        super().__init__(command, {}, folder, deadline)
+        self.env, self.spark, self.spares = dict(env), dict(spark), spares
+        self.spare: Spare | None = None
+
+    def start(self, faults: Mapping[str, Any] | None = None) -> None:
+        self._release()
+        self.lives += 1
+        self._output.touch()
+        self.spare = self.spares.take()
+        self.process = self.spare.process
+        order = {"arguments": self.command, "env": self.env, "spark": self.spark, "output": str(self._output)}
+        self.spare.order(order | {"faults": dict(faults or {})})
+
+    @property
+    def code(self) -> int | None:
+        return self.spare.poll() if self.spare is not None else None
+
+    def kill(self, chance: random.Random, how: str | None = None) -> str:
+        # The next life's JVM starts while this one's is on its way out.
+        self.spares.start()
+        return super().kill(chance, how)
+
+    def end(self) -> None:
+        if self.runs and self.spare is not None:
+            self.spare.end()
+        self._release()
+
+    def _release(self) -> None:
+        if self.spare is not None:
+            self.spares.give_back(self.spare)
+            self.spare = self.process = None
 
 
 def kill_worker(family: Sequence[psutil.Process], chance: random.Random) -> str:
@@ -125,9 +186,24 @@ def kill_worker(family: Sequence[psutil.Process], chance: random.Random) -> str:
     leaves = [one for one in pythons.values() if not _children(one) & pythons.keys()] or [*pythons.values()]
     if not leaves:
         return "nobody"
-    chosen = chance.choice(sorted(leaves, key=lambda one: one.pid))
+    chosen = chance.choice(sorted(_busy(leaves) or leaves, key=lambda one: one.pid))
     _kill([chosen])
     return "worker"
+
+
+def _busy(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """Return those that do something: others wait for a task, and nobody would miss them."""
+    before = {one.pid: _seconds(one) for one in processes}
+    time.sleep(BUSY_SECONDS)
+    return [one for one in processes if _seconds(one) > before[one.pid]]
+
+
+def _seconds(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
 
 
 def _children(process: psutil.Process) -> set[int]:

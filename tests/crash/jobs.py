@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import penstock as ps
 
-SCHEMA = "id bigint, symbol string not null, price double, size bigint, ts timestamp"
+SCHEMA = "id bigint, symbol string not null, price double, size bigint, ts timestamp, note string"
+SINKS = ("topic", "files", "postgresql", "sqlite")
 
 
 class Volume(ps.Aggregator):
@@ -27,25 +29,51 @@ class Volume(ps.Aggregator):
         return acc
 
 
-def job(run: str, folder: str, source: str, sink: str, pipeline: str) -> ps.Pipeline:
+class Running(ps.Process):
+    """The number and the sum of sizes of a symbol up to each row: it depends on the order of rows."""
+
+    output = "id bigint, symbol string, note string, number bigint, total bigint"
+    number = ps.state.value(int)
+    total = ps.state.value(int)
+
+    def on_row(self, row: dict[str, Any], ctx: ps.Context) -> Iterator[dict[str, Any]]:
+        self.number.set((self.number.get() or 0) + 1)
+        self.total.set((self.total.get() or 0) + row["size"])
+        known = {name: row[name] for name in ("id", "symbol", "note")}
+        yield known | {"number": self.number.get(), "total": self.total.get()}
+
+
+def job(
+    run: str, folder: str, source: str, sink: str, pipeline: str, consumers: int = 1, outputs: str = ""
+) -> ps.Pipeline:
     """Build a cell's pipeline; what it touches outside the folder is named after the run."""
+    key = "symbol" if pipeline == "keyed" else None
 
-    def to(output: str) -> ps.Sink:
-        match sink:
+    def to(output: str, number: int = 0, key: str | None = None) -> ps.Sink:
+        keyed: dict[str, Any] = {"mode": "upsert", "key": key} if key else {}
+        match SINKS[(SINKS.index(sink) + number) % len(SINKS)]:
             case "topic":
-                return ps.topic(f"{run}-{output}")
+                return ps.topic(f"{run}-{output}", key=key)
             case "postgresql":
-                return ps.table(f"{run}_{output}", connection="database")
-        return ps.files(f"{folder}/{output}", format="parquet")
+                return ps.table(f"{run}_{output}", connection="database", **keyed)
+            case "sqlite":
+                return ps.table(output, connection=f"sqlite:///{outputs or folder}/{output}.db", **keyed)
+        return ps.files(f"{outputs or folder}/{output}", format="parquet")
 
-    rows = _read(source, run, folder).filter("size > 0")
-    made = rows.select("id", "symbol", "ts", notional="price * size")
-    if pipeline != "stateless":
-        windows = rows.event_time("ts", "20s").key_by("symbol").window(ps.tumbling("10s"), late_to=to("late"))
-        volume: Any = Volume("size") if pipeline == "aggregated" else "sum(size)"
-        sums = {} if pipeline == "aggregated" else {"trades": "count(*)", "notional": "sum(price * size)"}
-        made = windows.aggregate(volume=volume, **sums)
-    return ps.Pipeline("crashed", made.to(to("out")), rejected_to=to("rejected"))
+    made = _computed(_read(source, run, folder).filter("size > 0"), pipeline, to("late"))
+    outs = [made.to(to("out" if number == 0 else f"out{number + 1}", number, key)) for number in range(consumers)]
+    return ps.Pipeline("crashed", *outs, rejected_to=to("rejected"))
+
+
+def _computed(rows: ps.Stream, pipeline: str, late: ps.Sink) -> ps.Stream:
+    if pipeline == "process":
+        return rows.key_by("symbol").process(Running())
+    if pipeline in ("stateless", "keyed"):
+        return rows.select("id", "symbol", "ts", "note", notional="price * size")
+    windows = rows.event_time("ts", "20s").key_by("symbol").window(ps.tumbling("10s"), late_to=late)
+    volume: Any = Volume("size") if pipeline == "aggregated" else "sum(size)"
+    sums = {} if pipeline == "aggregated" else {"trades": "count(*)", "notional": "sum(price * size)"}
+    return windows.aggregate(volume=volume, **sums)
 
 
 def _read(source: str, run: str, folder: str) -> ps.Stream:

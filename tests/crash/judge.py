@@ -8,22 +8,29 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 
+from tests.crash.cells import Cell
 from tests.crash.inputs import BEGIN, Input
 
 _FITTING = "size > 0 AND ts {} '" + BEGIN.isoformat() + "'"
 _WINDOW = "symbol, time_bucket(INTERVAL 10 SECOND, ts) AS window_start, window_start + INTERVAL 10 SECOND AS window_end"
 _IN_TIME, _LATE = _FITTING.format(">="), _FITTING.format("<")
+_ROWS = "SELECT id, symbol, ts, note, price * size AS notional FROM input WHERE size > 0"
 EXPECTED = {
     "windowed": f"""SELECT {_WINDOW}, sum(size)::BIGINT AS volume, count(*) AS trades, sum(price * size) AS notional
                     FROM input WHERE {_IN_TIME} GROUP BY ALL""",
     "aggregated": f"SELECT {_WINDOW}, sum(size)::BIGINT AS volume FROM input WHERE {_IN_TIME} GROUP BY ALL",
-    "stateless": "SELECT id, symbol, ts, price * size AS notional FROM input WHERE size > 0",
+    "stateless": _ROWS,
+    "keyed": _ROWS,
+    "process": """SELECT id, symbol, note, row_number() OVER earlier AS number, sum(size) OVER earlier AS total
+                  FROM input WHERE size > 0 WINDOW earlier AS (PARTITION BY symbol ORDER BY id)""",
 }
+# What a table with mode="upsert" holds in the end.
+NEWEST = f"SELECT * FROM ({_ROWS}) QUALIFY row_number() OVER (PARTITION BY symbol ORDER BY id DESC) = 1"
 LATE = f"SELECT id, symbol, price, size, ts FROM input WHERE {_LATE}"
 
 
 class Findings(NamedTuple):
-    """Rows that are not there, there too often, and there though they should not be."""
+    """Rows that are not there, there too often, and there though they should not be, or before an earlier one."""
 
     lost: int = 0
     duplicated: int = 0
@@ -34,16 +41,33 @@ class Findings(NamedTuple):
         return Findings(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 
-def judge(given: Input, pipeline: str, outputs: Mapping[str, pa.Table]) -> dict[str, Findings]:
-    """Compare each output that the pipeline has with what it should hold."""
-    wanted = {"out": EXPECTED[pipeline], "rejected": "SELECT raw FROM bad"}
-    if pipeline != "stateless":
+def judge(given: Input, cell: Cell, outputs: Mapping[str, pa.Table]) -> dict[str, Findings]:
+    """Compare each output that the cell has with what it should hold."""
+    wanted = {name: _expected(cell.pipeline, kind) for name, kind in cell.sinks.items()}
+    wanted["rejected"] = "SELECT raw FROM bad"
+    if cell.pipeline in ("windowed", "aggregated"):
         wanted["late"] = LATE
+    ordered = {name for name, kind in cell.sinks.items() if cell.pipeline == "keyed" and kind == "topic"}
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         db.register("input", given.table)
-        db.register("bad", pa.table({"raw": given.bad}))
-        return {name: _compared(db, query, outputs[name]) for name, query in wanted.items()}
+        db.register("bad", pa.table({"raw": pa.array(given.bad, pa.string())}))
+        found = {name: _compared(db, query, outputs[name]) for name, query in wanted.items()}
+    return {name: one.plus(_disorder(outputs[name]) if name in ordered else Findings()) for name, one in found.items()}
+
+
+def _expected(pipeline: str, kind: str) -> str:
+    return NEWEST if pipeline == "keyed" and kind in ("postgresql", "sqlite") else EXPECTED[pipeline]
+
+
+def _disorder(found: pa.Table) -> Findings:
+    """Count the rows that come after a later one of their key."""
+    newest: dict[str, int] = {}
+    wrong = 0
+    for symbol, id in zip(found["symbol"].to_pylist(), found["id"].to_pylist(), strict=True):
+        wrong += id < newest.get(symbol, -1)
+        newest[symbol] = max(id, newest.get(symbol, -1))
+    return Findings(wrong=wrong)
 
 
 def _compared(db: duckdb.DuckDBPyConnection, query: str, found: pa.Table) -> Findings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from base64 import b64decode
 from contextlib import closing
 from datetime import datetime
@@ -14,12 +15,13 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 Row = dict[str, Any]
-NAMES = ("out", "late", "rejected")
 # What is compared: all but what says where a row stood and in which epoch.
 COLUMNS = {
     "windowed": ("symbol", "window_start", "window_end", "volume", "trades", "notional"),
     "aggregated": ("symbol", "window_start", "window_end", "volume"),
-    "stateless": ("id", "symbol", "ts", "notional"),
+    "stateless": ("id", "symbol", "ts", "note", "notional"),
+    "keyed": ("id", "symbol", "ts", "note", "notional"),
+    "process": ("id", "symbol", "note", "number", "total"),
     "late": ("id", "symbol", "price", "size", "ts"),
     "rejected": ("raw",),
 }
@@ -72,6 +74,16 @@ def of_table(database: str, table: str) -> list[Row]:
         return connection.execute(f'SELECT * FROM "{table}"').fetchall()
 
 
+def of_sqlite(path: Path, table: str) -> list[Row]:
+    """Read a table of a database in a file, if it is there."""
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        return [dict(row) for row in connection.execute(f"SELECT * FROM {table}")] if table in names else []
+
+
 def table(rows: list[Row], columns: tuple[str, ...]) -> pa.Table:
     """Return what is compared."""
     return pa.table({name: pa.array([_plain(row[name]) for row in rows], _type(name)) for name in columns})
@@ -83,8 +95,8 @@ def _plain(value: Any) -> Any:
     return bytes(value).decode() if isinstance(value, (bytes, memoryview)) else value
 
 
-def _type(name: str) -> pa.DataType | None:
+def _type(name: str) -> pa.DataType:
     """Text for times, which come as such from a topic; an empty column needs a type too."""
-    kinds = {"volume": pa.int64(), "trades": pa.int64(), "id": pa.int64(), "size": pa.int64()}
-    kinds |= {"price": pa.float64(), "notional": pa.float64()}
-    return kinds.get(name, pa.string())
+    if name in ("volume", "trades", "id", "size", "number", "total"):
+        return pa.int64()
+    return pa.float64() if name in ("price", "notional") else pa.string()

@@ -1,0 +1,124 @@
+"""Random small pipelines: what each branch computes, as a stream and, apart from our own code, as SQL."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import penstock as ps
+from tests.conftest import at
+
+SCHEMA = "k string, v bigint, ts timestamp"
+KEYS, SECONDS = 5, 100
+# Longer than all of the input, so that no row is late and what is a duplicate does not depend on epochs.
+DELAY = "1000s"
+Row = dict[str, Any]
+Values = tuple[Any, ...]
+
+
+def rows(seed: int, count: int) -> list[Row]:
+    """Return some rows, out of order in time, a few of them twice."""
+    chance = random.Random(seed)
+    made: list[Row] = []
+    for _ in range(count):
+        if made and chance.random() < 0.1:
+            made.append(dict(chance.choice(made)))
+        else:
+            seconds = chance.randrange(SECONDS * 1_000) / 1_000
+            made.append({"k": f"k{chance.randrange(KEYS)}", "v": chance.randrange(-5, 20), "ts": at(seconds)})
+    return made
+
+
+class Running(ps.Process):
+    """The number of a key's row and the sum so far: it depends on the order of the key's rows."""
+
+    output = "k string, v bigint, number bigint, total bigint"
+    number = ps.state.value(int)
+    total = ps.state.value(int)
+
+    def on_row(self, row: Row, ctx: ps.Context) -> Iterator[Row]:
+        self.number.set((self.number.get() or 0) + 1)
+        self.total.set((self.total.get() or 0) + row["v"])
+        yield {"k": row["k"], "v": row["v"], "number": self.number.get(), "total": self.total.get()}
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What becomes of the stream; `query` gives the same from the table `input`, whose `position` is the order.
+
+    The rows of a branch with a `key` replace one another: the newest of each key counts.
+    """
+
+    build: Callable[[ps.Stream], ps.Stream]
+    query: str
+    columns: tuple[str, ...]
+    key: str | None = None
+
+
+BRANCHES = {
+    "rows": Branch(
+        lambda stream: stream.filter("v > 0").select("k", "v", double="v * 2"),
+        "SELECT k, v, v * 2 FROM input WHERE v > 0",
+        ("k", "v", "double"),
+    ),
+    "function": Branch(
+        lambda stream: stream.select("k", "v").map(lambda row: row | {"v": row["v"] + 1}),
+        "SELECT k, v + 1 FROM input",
+        ("k", "v"),
+    ),
+    "newest": Branch(
+        lambda stream: stream.filter("v > -3").select("k", "v"),
+        "SELECT k, v FROM input WHERE v > -3 QUALIFY row_number() OVER (PARTITION BY k ORDER BY position DESC) = 1",
+        ("k", "v"),
+        "k",
+    ),
+    "windows": Branch(
+        lambda stream: (
+            stream.event_time("ts", DELAY).key_by("k").window(ps.tumbling("10s")).aggregate(n="count(*)", sum="sum(v)")
+        ),
+        """SELECT k, time_bucket(INTERVAL 10 SECOND, ts) AS start, count(*), sum(v)::BIGINT
+           FROM input GROUP BY k, start""",
+        ("k", "window_start", "n", "sum"),
+    ),
+    "distinct": Branch(
+        lambda stream: stream.event_time("ts", DELAY).deduplicate(["k", "v"], within=DELAY).select("k", "v"),
+        "SELECT DISTINCT k, v FROM input",
+        ("k", "v"),
+    ),
+    "totals": Branch(
+        lambda stream: stream.key_by("k").aggregate(n="count(*)", sum="sum(v)"),
+        "SELECT k, count(*), sum(v)::BIGINT FROM input GROUP BY k",
+        ("k", "n", "sum"),
+        "k",
+    ),
+    "running": Branch(
+        lambda stream: stream.key_by("k").process(Running()),
+        """SELECT k, v, row_number() OVER earlier, sum(v) OVER earlier
+           FROM input WINDOW earlier AS (PARTITION BY k ORDER BY position)""",
+        ("k", "v", "number", "total"),
+    ),
+}
+
+
+def expected(branch: str, given: list[Row]) -> list[Values]:
+    """Return what a branch makes of the input, by DuckDB."""
+    columns = {name: [row[name] for row in given] for name in ("k", "v")}
+    times = pa.array([row["ts"] for row in given], pa.timestamp("us", "UTC"))
+    table = pa.table(columns | {"ts": times, "position": list(range(len(given)))})
+    with duckdb.connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        db.register("input", table)
+        return [tuple(map(plain, row)) for row in db.execute(BRANCHES[branch].query).fetchall()]
+
+
+def plain(value: Any) -> Any:
+    """Return a value as every sink's reader gives it: times as text."""
+    if isinstance(value, str) and value[:2] == "20":
+        value = datetime.fromisoformat(value)
+    return value.timestamp() if isinstance(value, datetime) else value
