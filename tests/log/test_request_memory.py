@@ -219,7 +219,7 @@ def test_no_request_of_the_newest_version_takes_more_memory_than_its_size_allows
 def test_no_request_of_any_version_takes_more_memory_than_its_size_allows(api: Api) -> None:
     kinds = [(api, version) for version in range(api.oldest, api.newest + 1)]
     with quick_folder() as folder:
-        assert excesses(Path(folder), kinds, 16 * SIZE) == []
+        assert excesses(Path(folder), kinds, 2 * SIZE) == []
 
 
 @pytest.mark.parametrize("shape", [Shape((), tags=True), Shape(("topics",), tags=True), Shape(("topics",), name="")])

@@ -66,7 +66,7 @@ class TransactionCoordinator:
             return Producer(self._ids.take(), 0)
         while True:
             machine = self._machines.get(transactional_id) or self._new(transactional_id)
-            save = machine.init(claim, timeout, self._broker.clock(), self._ids.take)
+            save = machine.init(claim, timeout, self._broker.clock(), self._take_id)
             self._machines[transactional_id] = machine
             await self._carry_out(machine, save)
             if save.transaction.state is State.EMPTY:
@@ -107,7 +107,14 @@ class TransactionCoordinator:
         return [found for found in map(self.find, self._machines) if found]
 
     def _new(self, transactional_id: str) -> Machine:
-        return Machine(Transaction(transactional_id, Producer(self._ids.take(), -1)))
+        return Machine(Transaction(transactional_id, Producer(self._take_id(), -1)))
+
+    def _take_id(self) -> int:
+        try:
+            return self._ids.take()
+        except LogError as error:
+            # The code that lets clients ask again.
+            raise LogError(ErrorCode.coordinator_not_available, error.message) from error
 
     def _machine(self, transactional_id: str) -> Machine:
         machine = self._machines.get(transactional_id)
