@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock.folders import Folder
-from penstock.folders.local import sync_folder
+from penstock.folders.durable import make_folders, sync
 
 
 class Journal(Protocol):
@@ -33,6 +33,7 @@ class _FileJournal:
     def __init__(self, path: Path) -> None:
         self._path, self.where = path, str(path)
         self._read = 0
+        self._named = False
 
     def fresh(self) -> list[bytes]:
         try:
@@ -49,8 +50,7 @@ class _FileJournal:
         return whole.splitlines()
 
     def append(self, lines: Sequence[bytes]) -> bool:
-        new = not self._path.exists()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders([self._path.parent])
         with self._path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(self._read)
@@ -62,8 +62,10 @@ class _FileJournal:
             file.flush()
             os.fsync(file.fileno())
             self._read = file.tell()
-        if new:
-            sync_folder(self._path.parent)
+        if not self._named:
+            # Who made the file may have been killed before its name was on the disk.
+            sync(self._path.parent)
+            self._named = True
         return True
 
 
