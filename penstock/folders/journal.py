@@ -22,7 +22,7 @@ from typing import BinaryIO, Protocol
 
 from penstock.errors import CheckpointDamaged
 from penstock.folders import Folder
-from penstock.folders.local import sync_folder
+from penstock.folders.durable import make_folders, sync
 
 # A compaction is worth its cost for so many lines (on a disk) or parts (in a store).
 BATCH = 64
@@ -102,6 +102,7 @@ class _FileJournal:
     def __init__(self, path: Path, batch: int) -> None:
         self._path, self.where, self._batch = path, str(path), batch
         self.first = self._seen = self._read = 0
+        self._named = False
 
     @property
     def loose(self) -> int:
@@ -131,8 +132,7 @@ class _FileJournal:
         return lines
 
     def append(self, lines: Sequence[bytes]) -> bool:
-        new = not self._path.exists()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders([self._path.parent])
         with self._locked() as file:
             if self._first_of(file) != self.first:
                 return False
@@ -146,8 +146,10 @@ class _FileJournal:
             os.fsync(file.fileno())
             self._read = file.tell()
         self._seen += len(lines)
-        if new:
-            sync_folder(self._path.parent)
+        if not self._named:
+            # Who made the file may have been killed before its name was on the disk.
+            sync(self._path.parent)
+            self._named = True
         return True
 
     def compact(self, first: int, passed: int, lines: Sequence[bytes]) -> None:
@@ -174,7 +176,7 @@ class _FileJournal:
             os.replace(scratch, self._path)
         finally:
             scratch.unlink(missing_ok=True)
-        sync_folder(self._path.parent)
+        sync(self._path.parent)
 
     @contextmanager
     def _locked(self) -> Iterator[BinaryIO]:

@@ -86,6 +86,9 @@ class ObjectPlace:
         self._each(copy, moves)
         self.remove(staged for staged, _ in moves)
 
+    def settle(self, names: Iterable[str]) -> None:
+        """Do nothing: what the store has taken is durable."""
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects, those that are there."""
         gone = list(names)

@@ -164,8 +164,10 @@ def _one_of(*names: str) -> Callable[[bytes], None]:
 
 _PARSERS: dict[str, Callable[[bytes], Any]] = {
     r"pace": _one_of("epochs", "connected", "realtime"),
-    r"parted-[^/]+\.json|sources/[^/]+/(pace|planned)-[^/]+\.json": _json(list),
-    rf"{REACHED}|rings-[^/]+\.json|sources/[^/]+/(offsets|start)\.json|staged/[^/]+/tables/[^/]+/newest": _json(dict),
+    r"sources/[^/]+/(pace|planned)-[^/]+\.json": _json(list),
+    rf"{REACHED}|parted-[^/]+\.json|rings-[^/]+\.json|sources/[^/]+/(offsets|start)\.json|staged/[^/]+/tables/[^/]+/newest": _json(
+        dict
+    ),
     RECORD.pattern: lambda content: Totals(**json.loads(content)),
     r"sources/[^/]+/started": float,
     r"sources/[^/]+/reader": _one_of("penstock", "spark"),
