@@ -12,7 +12,7 @@ from penstock.errors import DiskFull, ExpressionFailed, PenstockError, SparkFail
 from penstock.masking import masked_text
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
-from penstock.plan.nodes import Filter, Select, WithColumns
+from penstock.plan.row_expressions import row_expressions
 from penstock.plan.stateful import Aggregate
 from penstock.spark.epochs.staging import PLANNING, Staging
 
@@ -70,15 +70,25 @@ def lost_jvm(error: BaseException) -> SparkFailed | None:
 
 def _expression(text: str, graph: Graph) -> ExpressionFailed | None:
     found = next((re.search(rf"\[({name})(?:\.\w+)?\]\s*(.*)", text) for name in _TRY if f"[{name}" in text), None)
-    if found is None:
-        return None
     fragment = _fragment(text)
     where = [(node, sql) for node in graph.nodes for sql in _expressions(node) if fragment and fragment in sql]
+    if found is None and where:
+        # Spark points at the SQL: whatever its error is called, an expression of ours raised it.
+        found = re.search(r"\[([A-Z][A-Z_]+)(?:\.\w+)?\]\s*(.*)", text)
+    if found is None:
+        return None
     node, sql = where[0] if where else (None, fragment or "an expression")
     reason = re.split(r"\s+(?:Use|If necessary|To return|Verify)\b", found[2])[0]
     message = f'"{sql}" failed on a row: {reason}'
     label = graph.label(node) if node is not None else None
-    return ExpressionFailed(message, node=label, hint=_TRY[found[1]])
+    hint = _TRY.get(found[1], "guard it: CASE WHEN ... THEN ... END")
+    if (
+        node is not None
+        and graph.rejected_to is None
+        and any((fragment or sql) in one for one in row_expressions(node))
+    ):
+        hint += "; or send such rows aside: Pipeline(..., rejected_to=sink)"
+    return ExpressionFailed(message, node=label, hint=hint)
 
 
 def _fragment(text: str) -> str | None:
@@ -90,14 +100,8 @@ def _fragment(text: str) -> str | None:
 
 
 def _expressions(node: Node) -> list[str]:
-    if isinstance(node, Filter):
-        return [node.condition]
-    if isinstance(node, Select | WithColumns):
-        return [sql for _, sql in node.columns]
-    if isinstance(node, Aggregate):
-        inputs = [sql for aggregator in node.python.values() for sql in aggregator.inputs]
-        return [what for _, what in node.aggregates if isinstance(what, str)] + inputs
-    return []
+    aggregates = [what for _, what in node.aggregates if isinstance(what, str)] if isinstance(node, Aggregate) else []
+    return [*aggregates, *row_expressions(node)]
 
 
 def _unknown(text: str) -> SparkFailed:

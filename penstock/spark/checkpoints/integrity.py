@@ -165,9 +165,8 @@ def _one_of(*names: str) -> Callable[[bytes], None]:
 _PARSERS: dict[str, Callable[[bytes], Any]] = {
     r"pace": _one_of("epochs", "connected", "realtime"),
     r"sources/[^/]+/(pace|planned)-[^/]+\.json": _json(list),
-    rf"{REACHED}|parted-[^/]+\.json|rings-[^/]+\.json|sources/[^/]+/(offsets|start)\.json|staged/[^/]+/tables/[^/]+/newest": _json(
-        dict
-    ),
+    r"parted-[^/]+\.json": _json(dict),
+    rf"{REACHED}|rings-[^/]+\.json|sources/[^/]+/(offsets|start)\.json|staged/[^/]+/tables/[^/]+/newest": _json(dict),
     RECORD.pattern: lambda content: Totals(**json.loads(content)),
     r"sources/[^/]+/started": float,
     r"sources/[^/]+/reader": _one_of("penstock", "spark"),

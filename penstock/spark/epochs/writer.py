@@ -21,6 +21,7 @@ from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.joins import late_name
 from penstock.plan.nodes import Read, Side, Write
 from penstock.plan.replay import varying
+from penstock.plan.row_expressions import fallible
 from penstock.report import Progress
 from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.epochs.answers import AnswerStore
@@ -276,6 +277,6 @@ def _rows_read(counted: dict[str, int]) -> int:
 
 
 def _behind_late(graph: Graph) -> set[str]:
-    """Return the names of the nodes that handle late rows on their way to a sink."""
-    behind = (node for node in graph.nodes if aside(node) is not None and not isinstance(node, Side | Write))
-    return {graph.name(node) for node in behind}
+    """Return the names of the nodes that handle late rows on their way to a sink, and of sinks whose key can fail."""
+    behind = (node for node in graph.nodes if aside(node) is not None and not isinstance(node, Side))
+    return {graph.name(node) for node in behind if not isinstance(node, Write) or fallible(node)}

@@ -31,6 +31,7 @@ from penstock.spark.epochs.pacer import USUAL, Limits
 from penstock.spark.epochs.scan import Idle, Scan
 from penstock.spark.hidden import ORDER
 from penstock.spark.lowering import asof, async_nodes, joins, lower_state, process, python_nodes, table_joins  # noqa: F401 (registers their lowerings)
+from penstock.spark.lowering.attempts import checked
 from penstock.spark.lowering.context import Context, column, with_key
 from penstock.spark.lowering.exchange import exchanged, in_source_order, ordering
 from penstock.spark.lowering.lower import lower, timed, watermarked
@@ -158,7 +159,8 @@ class _Compiler:
     def _output(self, write: Write) -> DataFrame:
         """Return the columns that the sink gets, and what its rows are ordered by."""
         frame = self._frame(write.input)
-        return with_key(frame.select(*map(column, write.schema.names), *ordering(frame, write)), write.sink)
+        rows = frame.select(*map(column, write.schema.names), *ordering(frame, write))
+        return with_key(checked(rows, write, self.context), write.sink)
 
     def _frame(self, node: Node) -> DataFrame:
         """Return the rows of a node; of one with several outputs, the main one's."""
@@ -280,7 +282,8 @@ class _Compiler:
 
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
         source = Idle(source) if self.idle else source
-        native = program(prefix, self.graph.names) if prefix.chain or prefix.partial else None
+        rejects = self.graph.rejected_to is not None
+        native = program(prefix, self.graph.names, rejects=rejects) if prefix.chain or prefix.partial else None
         output = native.output if native else schema
         marks = self._marks(name)
         if carries:
