@@ -33,7 +33,10 @@ def stopped(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Cal
             for number in range(FED):
                 feed(data / "in", number)
                 run.process_available()
-            _wait_for(lambda: len({path.parent for path in _snapshots(data)}) == 2)
+            deadline = time.monotonic() + 60
+            while len({path.parent for path in _snapshots(data)}) < 2:
+                assert time.monotonic() < deadline
+                run.wait(0.05)
             run.stop()
             run.wait()
         shutil.copytree(data, _backup(data))
@@ -51,13 +54,6 @@ def _as_it_was(data: Path) -> Path:
     shutil.rmtree(data)
     shutil.copytree(_backup(data), data)
     return data
-
-
-def _wait_for(there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not there():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _snapshots(data: Path) -> list[Path]:
