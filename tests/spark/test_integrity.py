@@ -235,10 +235,11 @@ REPAIRED: dict[str, Callable[[Path], object]] = {
         delete(where / "queries/final" / name)
         for name in ("metadata", "state/0/_metadata/metadata", "state/0/0/_metadata/schema")
     ],
-    "hints are garbled": lambda where: [garble(path) for path in hints(where)],
-    "hints, layout and pace are gone": lambda where: [
-        delete(path) for path in [*hints(where), where / "layout.json", where / "pace"]
+    "hints are garbled, and the layout is gone": lambda where: [
+        delete(where / "layout.json"),
+        *(garble(path) for path in hints(where)),
     ],
+    "hints and pace are gone": lambda where: [delete(path) for path in [*hints(where), where / "pace"]],
 }
 QUICK = {("memory", "the newest record is cut"), ("rocksdb", "all state is gone")}
 QUICK |= {("memory", what) for what in list(REPAIRED)[4:7]}
@@ -271,6 +272,7 @@ STOPS = [
     ("rings-final.json", "deleted"),
     ("pace", "garbled"),
     ("layout.json", "cut"),
+    ("queries/final/state/1", "deleted"),
 ]
 
 
