@@ -8,12 +8,13 @@ import re
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from penstock import errors
-from penstock.errors import DiskFull, ExpressionFailed, PenstockError, SparkFailed, StoreFailed
+from penstock.errors import CheckpointDamaged, DiskFull, ExpressionFailed, PenstockError, SparkFailed, StoreFailed
 from penstock.masking import masked_text
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.plan.row_expressions import row_expressions
 from penstock.plan.stateful import Aggregate
+from penstock.spark.checkpoints.checkpoint import ANEW
 from penstock.spark.epochs.staging import PLANNING, Staging
 
 _TRY = {
@@ -31,6 +32,8 @@ _TRY = {
     "CONVERSION_INVALID_INPUT": "use the try_ form of the function: it gives null",
 }
 
+# What Spark says of files of its checkpoint that are damaged or gone.
+_STATE = ("CANNOT_LOAD_STATE_STORE", "STREAMING_CHECKPOINT_", "STATE_STORE_INVALID_", "ChecksumException")
 _STORES = ("org.apache.hadoop.fs.s3a.", "software.amazon.awssdk.")
 
 
@@ -49,6 +52,9 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
     if "No space left on device" in text:
         message = "no space is left on the disk"
         return DiskFull(message, hint="free some space and run again: the job goes on from its checkpoint")
+    if any(kind in text for kind in _STATE):
+        message = f"Spark cannot read its part of the checkpoint: {_cause(text)[:500]}"
+        return CheckpointDamaged(message, hint=f"`penstock checkpoints` shows what is damaged; {ANEW}")
     if any(library in text for library in _STORES):
         message = f"Spark cannot use the store of its checkpoint: {masked_text(_cause(text))[:300]}"
         return StoreFailed(message, hint="run again when the store is well: the job goes on from there", transient=True)

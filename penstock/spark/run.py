@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.contracts import REJECTED, Offsets
 from penstock.durations import micros
-from penstock.errors import PenstockError, SparkFailed
+from penstock.errors import CheckpointDamaged, PenstockError, SparkFailed
 from penstock.folders import Folder
 from penstock.plan.graph import Graph, stateful_above
 from penstock.plan.nodes import EventTime, Read
@@ -287,7 +287,7 @@ class Run:
         for query in self.queries:
             self._note_failure(query)
         self._commit_progress()
-        if isinstance(self.error, SparkFailed):
+        if isinstance(self.error, SparkFailed | CheckpointDamaged):
             with contextlib.suppress(Exception):
                 suspect(self.checkpoint.folder)
 

@@ -76,7 +76,8 @@ def _kind(data: Folder) -> Kind | None:
             return kind
     if noted is None and not (data / "queries").names():
         return None
-    if noted is None and (data / "epochs").names():
+    # Only runs in epochs of ours write a layout.
+    if noted is None and "layout.json" in data.names():
         return "epochs"
     message = f"{data}/pace " + ("is gone" if noted is None else f"cannot be read: it holds {noted[:40]!r}")
     hint = "write the kind of the run that wrote this checkpoint into it, without a line end"

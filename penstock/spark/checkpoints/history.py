@@ -78,9 +78,13 @@ class History:
         return sorted(found.values(), key=lambda store: [(len(part), part) for part in store.path.split("/")])
 
     def _expected(self, found: Iterable[str]) -> Iterator[str]:
-        """Yield the stores that have to be there, empty or not: every partition of an operator has its own."""
+        """Yield the stores that have to be there: every partition of an operator has its own.
+
+        Spark numbers operators from 0; where it has left nothing at all, the first one stands for all.
+        """
         paths = [path.split("/") for path in found]
-        for operator in {*range(self.operators), *(int(path[0]) for path in paths)}:
+        newest = max((int(path[0]) for path in paths), default=0 if self.operators else -1)
+        for operator in range(newest + 1):
             mine = [path for path in paths if path[0] == str(operator)]
             stores, partitions = self._described(operator)
             names = {"/".join(path[2:]) for path in mine} | stores or {""}

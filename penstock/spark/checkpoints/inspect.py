@@ -97,7 +97,7 @@ def is_checkpoint(root: Folder) -> bool:
     data = data_folder(root)
     if read_identity(data) is not None:
         return True
-    if (data / "queries").names() and "layout.json" in data.names():
+    if (data / "queries").names() and {"layout.json", "pace", "epochs"} & {*data.names()}:
         message = f"{data}/{IDENTITY} is gone: whose the rest is cannot be told"
         raise CheckpointDamaged(message, hint=f"put the file back from a copy, or {ANEW}")
     return False
@@ -115,8 +115,8 @@ def inspect(root: Folder) -> Inspected:
         identity.pipeline,
         identity.lineage,
         identity.skeleton,
-        (data.read("pace") or b"epochs").decode(),
-        (root.read("current") or b"").decode().strip() or "first",
+        (data.read("pace") or b"epochs").decode(errors="replace"),
+        (root.read("current") or b"").decode(errors="replace").strip() or "first",
         ["first", *older],
         sum(data.files().values()),
         {name: _kept(found, name) for name in found.histories},
@@ -136,8 +136,8 @@ def _kept(found: Found, name: str) -> Kept:
     data, history = found.data, found.histories[name]
     aside = set_aside(data, name)
     damaged = {file: reason for file in _worth_a_look(history) if (reason := broken(history, file))}
-    gone = {*missing_files(history, aside, migrated=found.migrated)}
-    if damaged or gone:
+    gone = {*missing_files(history, aside, migrated=found.migrated)} if found.in_epochs else set()
+    if damaged or gone or history.missing:
         # Of a job that runs, what Spark no longer needs may have gone since the files were listed.
         now = History(history.folder, history.operators)
         damaged = {file: reason for file, reason in damaged.items() if file in now.files}

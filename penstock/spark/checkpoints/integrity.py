@@ -72,6 +72,11 @@ class Kept:
     migrated: bool
 
     @property
+    def in_epochs(self) -> bool:
+        """Whether Penstock runs its epochs; where Spark runs them alone, it alone knows what has to be there."""
+        return self.data.read("pace") not in (b"connected", b"realtime")
+
+    @property
     def done(self) -> dict[str, int]:
         """The newest committed epoch of each query that has one."""
         return {name: max(one.committed) for name, one in self.histories.items() if one.committed}
@@ -86,13 +91,13 @@ class Kept:
 
 def own_problems(kept: Kept, *, newest_only: bool = False) -> Problems:
     """Return what is wrong with Penstock's own files; `newest_only` leaves out what only earlier epochs need."""
-    found = dict(_missing(kept))
-    for path in _paths(kept.data):
+    found, paths = dict(_missing(kept)), list(_paths(kept.data))
+    for path in paths:
         if newest_only and _is_past(kept, path):
             continue
         if path not in found and (reason := _reason(kept, path)):
             found[path] = reason
-    for name in {match["name"] for path in _paths(kept.data) if (match := _JOURNAL.fullmatch(path))}:
+    for name in sorted({match["name"] for path in paths if (match := _JOURNAL.fullmatch(path))}):
         found |= _journal(kept, name)
     return found
 
@@ -101,8 +106,12 @@ def _is_past(kept: Kept, path: str) -> bool:
     """Say whether a run that goes on after the newest committed epochs does not read a file."""
     if match := RECORD.fullmatch(path):
         return int(match["epoch"]) < kept.done.get(match["query"], -1)
-    match = _SEALED.fullmatch(path)
-    return match is not None and int(match["epoch"]) <= kept.done.get(match["query"], -1)
+    if match := _SEALED.fullmatch(path):
+        return int(match["epoch"]) <= kept.done.get(match["query"], -1)
+    folder, _, file = path.rpartition("/")
+    return _VERSION.fullmatch(path) is not None and file.encode() not in (
+        kept.data.read(f"{folder}/newest.json") or b""
+    )
 
 
 def _paths(data: Folder) -> Iterator[str]:
@@ -165,8 +174,8 @@ def _one_of(*names: str) -> Callable[[bytes], None]:
 _PARSERS: dict[str, Callable[[bytes], Any]] = {
     r"pace": _one_of("epochs", "connected", "realtime"),
     r"sources/[^/]+/(pace|planned)-[^/]+\.json": _json(list),
-    r"parted-[^/]+\.json": _json(dict),
-    rf"{REACHED}|rings-[^/]+\.json|sources/[^/]+/(offsets|start)\.json|staged/[^/]+/tables/[^/]+/newest": _json(dict),
+    r"parted-[^/]+\.json|staged/[^/]+/tables/[^/]+/newest\.json": _json(dict),
+    rf"{REACHED}|rings-[^/]+\.json|sources/[^/]+/(offsets|start)\.json": _json(dict),
     RECORD.pattern: lambda content: Totals(**json.loads(content)),
     r"sources/[^/]+/started": float,
     r"sources/[^/]+/reader": _one_of("penstock", "spark"),
@@ -215,7 +224,7 @@ def _read_up_to(kept: Kept, source: str | None, name: str) -> int:
 def _missing(kept: Kept) -> Iterator[tuple[str, str]]:
     """Yield files that every run leaves, and that are not there."""
     data, done = kept.data, kept.done
-    if not done:
+    if not done or not kept.in_epochs:
         return
     there = set(data.names())
     names = {LAYOUT, "pace", *(f"parted-{query}.json" for query in done), *([REACHED] if kept.migrated else [])}

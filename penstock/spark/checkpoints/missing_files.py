@@ -43,7 +43,8 @@ def _logs(history: History, migrated: bool) -> Iterator[str]:
 
 
 def _about(history: History) -> Iterator[str]:
-    for operator in {store.operator for store in history.stores} if history.committed else ():
+    operators = {*range(history.operators), *(store.operator for store in history.stores)}
+    for operator in sorted(operators) if history.committed else ():
         if not any(name.startswith(f"state/{operator}/_metadata/v2/") for name in history.files):
             yield f"state/{operator}/_metadata/metadata"
     for store in history.stores if history.committed else ():
