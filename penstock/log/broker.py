@@ -60,6 +60,7 @@ class Broker:
         self.store = Store(folder, self._vouch, durable=lambda: self.sync == "always")
         self.security = security or open_security(folder)
         self.syncer = Syncer(self.metrics.fsync_seconds)
+        self._synced: dict[Partition, tuple[int, int]] = {}
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)
         self.cleaner = Cleaner(self)
@@ -131,12 +132,23 @@ class Broker:
             # A record before this one is not on disk, so this one must not be acknowledged either.
             error = OSError(errno.EIO, "an earlier record of the partition could not be synced")
         if error is None:
-            partition.note_synced(*written)
+            self._note_synced_soon(partition, written)
             partition.reach(end)
         else:
             # After a failed fsync nobody knows what the disk has: take no more before it was read again.
             partition.failed = True
         then(error)
+
+    def _note_synced_soon(self, partition: Partition, written: tuple[int, int]) -> None:
+        # Once for all that shared an fsync, and after they are answered: an older position does no harm.
+        if not self._synced:
+            asyncio.get_running_loop().call_soon(self._note_synced)
+        self._synced[partition] = written
+
+    def _note_synced(self) -> None:
+        synced, self._synced = self._synced, {}
+        for partition, written in synced.items():
+            partition.note_synced(*written)
 
     async def write(self, topic: str, index: int, batch: bytearray) -> int:
         """Append one batch of the broker's own and wait until it is durable; return its offset."""

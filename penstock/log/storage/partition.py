@@ -68,7 +68,7 @@ class Partition:
         self.waiters: set[Callable[[], None]] = set()
         self.failed = False
         self.durable = False  # each record is synced before it is acknowledged
-        self._synced = Synced(-1, 0)
+        self._synced, self._synced_path = Synced(-1, 0), synced_path(folder)
         self.shortened = False  # opening found less than had been written
 
     @property
@@ -249,7 +249,7 @@ class Partition:
         if self.durable and Synced(segment, position) > self._synced:
             self._synced = Synced(segment, position)
             with suppress(OSError):
-                self.handles.get(synced_path(self.folder)).write(encode_synced(self._synced), 0)
+                self.handles.get(self._synced_path).write(encode_synced(self._synced), 0)
 
     def wake(self) -> None:
         """Tell those who wait for records to look again."""

@@ -189,7 +189,7 @@ def test_what_was_acknowledged_after_a_kill_survives_a_power_cut(tmp_path: Path,
 @every_story
 def test_a_power_cut_during_recovery_loses_nothing(tmp_path: Path, story: Story) -> None:
     recorder = recorded(tmp_path / "data", story)
-    assert first_findings(crash_while_recovering(recorder, tmp_path / "crashes", 1, 2, 0.1)) == []
+    assert first_findings(crash_while_recovering(recorder, tmp_path / "crashes", 1, 1, 0.1)) == []
 
 
 @pytest.mark.slow
