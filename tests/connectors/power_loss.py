@@ -18,7 +18,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 
 from penstock.folders import durable
+from tests.connectors.crashes import Killed
 
 Place = tuple[str, str]
 """A folder, by its path from the root, and a name in it."""
@@ -208,6 +209,7 @@ class Recorder:
         self._inodes: dict[int, int] = {}
         self._content: dict[int, bytes] = {}
         self._numbers = itertools.count()
+        self._last: int | None = None
 
     @contextmanager
     def watching(self) -> Iterator[Recording]:
@@ -218,6 +220,16 @@ class Recorder:
             self._begin()
             yield self.recording
             self._notice()
+
+    @contextmanager
+    def killed_at(self, events: int) -> Iterator[None]:
+        """End the process inside as soon as so many events were seen; what it did is there, synced or not."""
+        self._last = events
+        with suppress(Killed):
+            yield
+        self._last = None
+        # The next process does not know what this one has synced.
+        durable._settled.clear()
 
     def _begin(self) -> None:
         """What is there already is on the disk; what this process has settled elsewhere does not count here."""
@@ -236,6 +248,8 @@ class Recorder:
                     self._synced(args[0])
                 else:
                     self._notice(at_once=name in ("replace", "rename"))
+                if self._last is not None and len(self.recording.events) >= self._last:
+                    raise Killed
                 return done
 
         return call

@@ -165,3 +165,11 @@ def test_no_more_connections_wait_than_tasks_ran_at_once(place: Place) -> None:
     close_idle()
     with psycopg.connect(place.url) as connection:
         assert connection.execute(f"SELECT count(*) FROM {place.table}".encode()).fetchone() == (5,)
+
+
+@pytest.mark.parametrize(("chosen", "used"), [("off", "on"), ("local", "local"), ("on", "on")])
+def test_a_commit_is_on_the_disk_when_it_returns(place: Place, chosen: str, used: str) -> None:
+    sink = TableSink(place.table, f"{place.url}?options=-csynchronous_commit%3D{chosen}")
+    sink.within("job", Settings())
+    with sink.database.transaction(place.table) as session:
+        assert session.execute("SHOW synchronous_commit") == [(used,)]

@@ -39,3 +39,11 @@ def test_a_name_with_a_dot_and_a_file_of_another_kind_are_refused(place: Place, 
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="cannot be written"):
         sqlite_place(tmp_path / "file" / "x.db", "t").sink("a double")
+
+
+def test_a_commit_is_on_the_disk_when_it_returns(place: Place) -> None:
+    sink = place.sink("n bigint")
+    with sink.database.transaction(sink.name) as session:
+        assert session.execute("PRAGMA journal_mode") == [("wal",)]
+        # 2 is FULL: each commit syncs the log; with 1, NORMAL, a power cut may take the newest commits back.
+        assert session.execute("PRAGMA synchronous") == [(2,)]

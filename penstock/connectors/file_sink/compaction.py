@@ -98,9 +98,8 @@ class Compaction:
             self._place.put(path, noted["barrier"])
             self._place.harden([noted["barrier"]])
         self._place.remove(noted["from"])
+        # This syncs the folder too, also where the merged file was shown before: that the others are gone must last.
         self._place.show([(noted["staged"], noted["final"])])
-        # Whoever began it may have shown the merged file; without the note, nobody would remove the others again.
-        self._place.settle(noted["from"])
         if noted["barrier"]:
             self._place.remove([noted["barrier"]])
             self._place.settle([noted["barrier"]])
