@@ -14,6 +14,7 @@ from penstock.errors import BadValue, PaceRefused, choices
 from penstock.plan.graph import Graph, upstream
 from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, Read, Rename, Select, WithColumns, Write
+from penstock.plan.row_expressions import fallible
 from penstock.plan.stateful import Aggregate, Deduplicate
 from penstock.schema import Schema
 
@@ -142,6 +143,15 @@ def _timed(node: Node, graph: Graph) -> tuple[str, str] | None:
     return None
 
 
+def _rejects_no_sql(node: Node, graph: Graph) -> tuple[str, str] | None:
+    """A row on which SQL fails is put aside by a task's Python; here it could only stop the job."""
+    risky = fallible(node) if graph.rejected_to is not None else ()
+    if not risky:
+        return None
+    why = f'"{risky[0]}" can fail on a row, and only rows that do not parse go to rejected_to'
+    return why, "use the try_ form, which gives null, or leave rejected_to out: then such a row stops the job"
+
+
 def _asked(sink: Sink) -> str | None:
     """Return the guarantee that was asked for, if it is another than the one that there is."""
     asked = (sink.spec() or {}).get("guarantee")
@@ -153,4 +163,4 @@ def _is_topic(connector: object) -> bool:
     return hasattr(connector, "connector_options")
 
 
-_RULES: tuple[Rule, ...] = (_only_sparks, _from_topics, _to_topics, _updates_only, _timed)
+_RULES: tuple[Rule, ...] = (_only_sparks, _from_topics, _to_topics, _updates_only, _timed, _rejects_no_sql)

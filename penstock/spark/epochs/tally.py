@@ -25,7 +25,7 @@ def tally(graph: Graph, nodes: list[Node], staged: Counted, observed: Mapping[st
         left = rows_in - sum(found.values())
         seen = observed.get(f"out:{name}")
         if isinstance(node, Filter | JoinTable) and seen is not None:
-            found["filtered"] = rows_in - seen
+            found["filtered"] = left - seen
             left = seen
         if isinstance(node, Deduplicate) and seen is not None:
             found["duplicate"] = left - seen
