@@ -366,6 +366,13 @@ def test_a_checkpoint_is_checked_while_its_job_runs(settings: Settings, tmp_path
     assert found == set()
 
 
+def test_no_savepoint_is_taken_of_a_checkpoint_whose_state_is_gone(stopped: Made, tmp_path: Path) -> None:
+    checkpoint = as_it_was(stopped("memory")) / "checkpoint"
+    delete(checkpoint / "queries" / "final" / "state")
+    with pytest.raises(CheckpointDamaged, match=r"the state after epoch \d+ is not there in state/0/0"):
+        create_savepoint(folder(checkpoint), folder(tmp_path), "a")
+
+
 def test_json_of_a_damaged_checkpoint_holds_every_damaged_file(stopped: Made) -> None:
     checkpoint = as_it_was(stopped("memory")) / "checkpoint"
     garble(checkpoint / "sources" / "values" / "files.jsonl")

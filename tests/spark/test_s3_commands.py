@@ -90,10 +90,12 @@ def test_a_job_on_s3_is_seen_saved_forked_and_changed(penstock: Penstock, tmp_pa
     write_job(tmp_path, changed='.filter("v >= 0")', added=', mean="sum(v) / count(v)"')
     assert "state of 'sums' kept" in penstock("run", "job.py", "--until", "ended", "--checkpoint", checkpoint)
     assert written(tmp_path / "out") == batch()
+    penstock("savepoint", "create", checkpoint, "--to", savepoints, "--name", "ended")
 
     penstock("savepoint", "restore", f"{savepoints}/a", "--checkpoint", fork, "--name", "fork")
     write_job(tmp_path, name="fork", out="forked")
     penstock("run", "job.py", "--until", "ended", "--checkpoint", fork)
     assert before + written(tmp_path / "forked") == batch()
-    penstock("savepoint", "delete", f"{savepoints}/a")
+    for name in ("a", "ended"):
+        penstock("savepoint", "delete", f"{savepoints}/{name}")
     assert json.loads(penstock("savepoint", "list", savepoints, "--json")) == []

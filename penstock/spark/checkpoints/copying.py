@@ -16,7 +16,7 @@ from penstock.folders.journal import copy_journal
 from penstock.spark.checkpoints.checkpoint import IDENTITY, Identity, read_identity, write_identity
 from penstock.spark.checkpoints.generations import COUNTED
 from penstock.spark.checkpoints.history import History, Store, is_checksum
-from penstock.spark.checkpoints.layout import read_layout
+from penstock.spark.checkpoints.layout import Layout, read_layout
 from penstock.spark.epochs.clock import JOURNAL as TICKS
 from penstock.spark.epochs.compaction import seen
 from penstock.spark.epochs.declared import WAKEUPS
@@ -77,12 +77,13 @@ def _copied(source: Folder, target: Folder, epoch: int | None, identity: Identit
     if identity is None:
         message = f"{source} is no checkpoint: it has no {IDENTITY}"
         raise CheckpointMissing(message, hint="give the folder that `penstock run --checkpoint` was given")
-    histories = {name: History(source / "queries" / name) for name in query_names(source)}
+    layout = read_layout(source)
+    histories = {name: History(source / "queries" / name, layout.operators(name)) for name in query_names(source)}
     epochs = {name: newest for name, history in histories.items() if (newest := _newest(history, epoch)) is not None}
     for name, last in epochs.items():
         _copy_records(source / "epochs" / name, target / "epochs" / name, last)
         _copy_query(histories[name], target / "queries" / name, last, links)
-    _copy_notes(source, target, _seen(source, histories, epochs))
+    _copy_notes(source, target, _seen(layout, histories, epochs))
     # Last of all: with it the copy is a checkpoint.
     write_identity(target, identity)
     files = target.files()
@@ -168,9 +169,8 @@ def _copy_file(source: Folder, target: Folder, name: str) -> None:
     target.write(name, data)
 
 
-def _seen(source: Folder, histories: Mapping[str, History], epochs: Mapping[str, int]) -> dict[str, int]:
+def _seen(layout: Layout, histories: Mapping[str, History], epochs: Mapping[str, int]) -> dict[str, int]:
     """Return how many declared entries these epochs had seen; nothing if no run has noted which offset is whose."""
-    layout = read_layout(source)
     if not all(name in layout.queries for name in epochs):
         return {}
     ends = {TICKS: 0, WAKEUPS: 0}

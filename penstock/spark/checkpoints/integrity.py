@@ -266,10 +266,5 @@ def kept_in(data: Folder, identity: Identity, *, migrated: bool) -> Kept:
     """Return what the integrity check needs to know of a checkpoint."""
     layout = read_layout(data)
     names = [name for name in (data / "queries").names() if not name.startswith(".")]
-    histories = {name: History(data / "queries" / name, operators_of(layout, name)) for name in names}
+    histories = {name: History(data / "queries" / name, layout.operators(name)) for name in names}
     return Kept(data, identity, layout, histories, migrated)
-
-
-def operators_of(layout: Layout, query: str) -> int:
-    """Return how many stateful operators a query has."""
-    return len(layout.queries.get(query, UNKNOWN).operators)

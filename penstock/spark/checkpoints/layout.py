@@ -85,6 +85,10 @@ class Layout:
     plan: Any = None
     queries: dict[str, QueryLayout] = field(default_factory=dict)
 
+    def operators(self, query: str) -> int:
+        """Return how many stateful operators a query has; 0 if no run has noted it."""
+        return len(self.queries.get(query, UNKNOWN).operators)
+
 
 def keep_layout(folder: Folder, layout: Layout) -> None:
     """Write it, unless it is there."""
