@@ -17,7 +17,6 @@ from penstock.connectors.collect import CollectSink
 from penstock.connectors.items import ItemSource
 from penstock.errors import SparkFailed
 from penstock.settings import Settings
-from penstock.spark.epochs.dropped import dropped
 from tests.conftest import at
 
 SCHEMA = "k string, ts timestamp"
@@ -75,11 +74,3 @@ def test_a_job_that_finds_its_late_rows_goes_on_and_its_table_has_the_rest(tmp_p
     with closing(sqlite3.connect(where)) as shop:
         assert shop.execute("SELECT n FROM t ORDER BY n").fetchall() == [(1,), (2,)]
     assert pa.Table.from_pylist(late.rows).column("ts").to_pylist() == [at(6)]
-
-
-def test_dropped_rows_are_named_by_their_node_or_by_sparks_operator() -> None:
-    text = 'List({ "operatorName" : "a", "x" : 1, "numRowsDroppedByWatermark" : 0 }, {\n "operatorName" : "b",\n'
-    text += ' "numRowsDroppedByWatermark" : 7 })'
-    assert dropped(text, ["first", "second"]) == [("second", 7)]
-    assert dropped(text, ["only"]) == [("b", 7)]
-    assert dropped("List()", []) == []

@@ -6,9 +6,9 @@ any output or count of late rows having them, and it must not be committed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -18,7 +18,6 @@ from penstock.errors import SparkFailed
 
 # The partial function by which Spark itself collects the progress of stateful operators, for a query's `lastProgress`.
 _COLLECTOR = "ProgressContext$$anonfun$extractStateOperatorMetrics$2"
-_DROPPED = re.compile(r'"operatorName" : "(\w+)".*?"numRowsDroppedByWatermark" : (\d+)', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -49,30 +48,22 @@ class DroppedRows:
         self.after_tasks()
 
     def after_tasks(self) -> None:
-        """Raise an error if Spark dropped rows in the epoch that is running.
+        """Raise an error if Spark dropped rows in the epoch that is running."""
+        progress = self._execution.lastExecution().executedPlan().collect(self._collector)
+        operators = [progress.apply(number) for number in range(progress.size())]
+        for number, operator in enumerate(operators):
+            if rows := operator.numRowsDroppedByWatermark():
+                message = f"Spark dropped {rows} rows by its own watermark that Penstock did not find late"
+                hint = "no row may vanish, so the epoch is not committed: report this, with `penstock explain`"
+                node = self.nodes[number] if len(operators) == len(self.nodes) else operator.operatorName()
+                raise SparkFailed(message, node=node, hint=hint)
 
-        All metrics come back as one text: a call to the JVM for each would cost milliseconds in every epoch.
-        """
-        execution = self._execution
-        jvm: Any = self.spark._jvm
-        collector = getattr(jvm.org.apache.spark.sql.execution.streaming.runtime, _COLLECTOR)(None)
-        text = execution.lastExecution().executedPlan().collect(collector).toString()
-        for node, rows in dropped(text, self.nodes):
-            message = f"Spark dropped {rows} rows by its own watermark that Penstock did not find late"
-            hint = "no row may vanish, so the epoch is not committed: report this, with `penstock explain` of the job"
-            raise SparkFailed(message, node=node, hint=hint)
-
-    @property
+    @cached_property
     def _execution(self) -> Any:
         return self.query()._jsq.streamingQuery()
 
-
-def dropped(text: str, nodes: Sequence[str]) -> list[tuple[str, int]]:
-    """Return where rows were dropped and how many, out of the progress of stateful operators.
-
-    >>> dropped('List({ "operatorName" : "dedupe", "numRowsDroppedByWatermark" : 2 })', ["once"])
-    [('once', 2)]
-    """
-    found = [(name, int(rows)) for name, rows in _DROPPED.findall(text)]
-    names = nodes if len(nodes) == len(found) else [name for name, _ in found]
-    return [(node, rows) for node, (_, rows) in zip(names, found, strict=True) if rows]
+    @cached_property
+    def _collector(self) -> Any:
+        # Kept, for each part of the name is a call to the JVM. Spark uses nothing of the context that it is made in.
+        jvm: Any = self.spark._jvm
+        return getattr(jvm.org.apache.spark.sql.execution.streaming.runtime, _COLLECTOR)(None)
