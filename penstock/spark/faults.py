@@ -48,6 +48,10 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
     if "No space left on device" in text:
         message = "no space is left on the disk"
         return DiskFull(message, hint="free some space and run again: the job goes on from its checkpoint")
+    if "Python worker exited unexpectedly" in text:
+        message = "a Python worker of Spark died: it was killed, ran out of memory, or ended by itself"
+        hint = "run again: the job goes on from its checkpoint; if it lacks memory, lower the parallelism"
+        return SparkFailed(message, hint=hint, transient=True)
     if any(library in text for library in _STORES):
         message = f"Spark cannot use the store of its checkpoint: {_cause(text)[:300]}"
         return StoreFailed(message, hint="run again when the store is well: the job goes on from there", transient=True)
