@@ -81,7 +81,14 @@ class Connector:
     name: str
 
     def spec(self) -> dict[str, Any] | None:
-        """Return what rebuilds it from JSON; None if it holds Python that JSON cannot."""
+        """Return what rebuilds it from JSON; None if it holds Python that JSON cannot.
+
+        Secrets do not belong in it. In plans, addresses in it and what is secret by its name are masked.
+        """
+        return None
+
+    def hidden(self) -> object:
+        """Return what `spec()` leaves out and yet makes a difference, such as an address with its password."""
         return None
 
     def under(self, folder: str) -> None:
@@ -96,7 +103,7 @@ class Connector:
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(other, type(self)):
             return self is other
-        return self.spec() is not None and self.spec() == other.spec()
+        return self.spec() is not None and (self.spec(), self.hidden()) == (other.spec(), other.hidden())
 
     def __hash__(self) -> int:
         spec = self.spec()

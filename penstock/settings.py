@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from penstock.durations import micros
 from penstock.errors import BadValue, UnknownSetting, choices
+from penstock.masking import masked_options, masked_text
 
 FILE = "penstock.toml"
 PREFIX = "PENSTOCK_"
-HIDDEN = "***"
 SHORTEST_BATCH_US = 5_000_000
 RETENTION = 100
 
@@ -76,6 +76,12 @@ class Settings:
         for name in NAMES:
             object.__setattr__(self, name, _READERS[name](name, getattr(self, name), "Settings"))
 
+    def __repr__(self) -> str:
+        # Addresses of logs and connections are left out whole: most of them hold a login.
+        shown = {part.name: getattr(self, part.name) for part in fields(self) if part.repr}
+        shown["spark"] = masked_options(self.spark)
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in masked_options(shown).items())})"
+
     @property
     def cores(self) -> int:
         """How many tasks run at once."""
@@ -104,27 +110,8 @@ class Settings:
 
 
 NAMES = tuple(part.name for part in fields(Settings))
-_SECRET = re.compile(r"((?:^(?!\w+://)|(?<=://))[^:@\s]*:)\S*(?=@)|(?<=password=)[^&\s]*")
 # Variables with our prefix that are no settings: they steer the program, its tests and its benchmarks.
 _NO_SETTINGS = re.compile(rf"{PREFIX}(DEBUG|PROFILE|PASSWORD|TEST_.*|BENCH_.*)")
-
-
-def masked(text: str) -> str:
-    """Return a text without the passwords of the URLs in it.
-
-    >>> masked("kafka://ada:secret@a:1")
-    'kafka://ada:***@a:1'
-    """
-    return _SECRET.sub(lambda found: f"{found[1] or ''}{HIDDEN}", text)
-
-
-def reached_by(connection: str) -> str:
-    """Say what a connection is: an address, or a name that the settings have one for.
-
-    >>> reached_by("postgresql://ada:secret@a/shop"), reached_by("crm")
-    ('at postgresql://ada:***@a/shop', "of connection 'crm'")
-    """
-    return f"at {masked(connection)}" if ":" in connection else f"of connection '{connection}'"
 
 
 def cores() -> int:
@@ -188,7 +175,7 @@ def _known(given: Mapping[str, Any], valid: Collection[str], where: str, label: 
 
 
 def _wrong(name: str, value: object, where: str, expected: str) -> UnknownSetting:
-    return UnknownSetting(masked(f"{where}: {name} = {value!r} is not {expected}"))
+    return UnknownSetting(masked_text(f"{where}: {name} = {value!r} is not {expected}"))
 
 
 def _text(name: str, value: object, where: str) -> str:

@@ -8,13 +8,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+
+from tests.waiting import wait_for
 
 BUCKET = "lake"
 KEYS = {"AWS_ACCESS_KEY_ID": "penstock", "AWS_SECRET_ACCESS_KEY": "penstock-secret", "AWS_REGION": "us-east-1"}
@@ -67,15 +68,18 @@ def _wait_for(server: subprocess.Popen[bytes], address: dict[str, str], log: Pat
     from penstock.folders.objects import ObjectFolder
 
     there = ObjectFolder.at(f"s3://{BUCKET}/ready", address | {"AWS_MAX_ATTEMPTS": "1"})
-    until = time.monotonic() + START_SECONDS
-    while True:
+
+    def answers() -> bool:
         try:
             there.write("ready", b"")
-            return
         except StoreFailed:
-            if server.poll() is not None or time.monotonic() > until:
-                pytest.fail(f"SeaweedFS did not start:\n{log.read_text(errors='replace')[-2000:]}")
-            time.sleep(0.1)
+            return False
+        return True
+
+    try:
+        wait_for(answers, seconds=START_SECONDS, poll=0.1, while_=lambda: server.poll() is None)
+    except AssertionError:
+        pytest.fail(f"SeaweedFS did not start:\n{log.read_text(errors='replace')[-2000:]}")
 
 
 class SpoilingProxy:

@@ -10,7 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "penstock").rglob("*.py"))
-VALUES = {"errors", "schema", "durations", "windows", "aggregates", "contracts", "report", "process", "state"}
+VALUES = {
+    *("errors", "schema", "durations", "windows", "aggregates", "contracts", "report", "process", "state"),
+    "masking",
+}
 
 
 def imports(path: Path) -> Iterator[str]:

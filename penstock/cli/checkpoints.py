@@ -9,22 +9,25 @@ import typer
 
 from penstock.cli.summary import iso_instant
 from penstock.cli.tables import Json, show_json, show_table, sized
+from penstock.errors import CheckpointDamaged
 from penstock.settings import Settings
+from penstock.spark.checkpoints.checkpoint import ANEW
 from penstock.spark.checkpoints.inspect import Inspected, Kept, find_checkpoint, inspect
+from penstock.spark.checkpoints.integrity import way_out
 
 
 def checkpoints(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Folder or URL, or the pipeline's name.")],
     json: Json = False,
 ) -> None:
-    """Show what a checkpoint holds; every file is read and checked. Exits with 1 if one is damaged."""
+    """Show what a checkpoint holds; every file is read and checked. Exits with 2 if one is damaged or gone."""
     found = inspect(find_checkpoint(checkpoint, Settings.load()))
     if json:
         show_json(asdict(found))
     else:
         _show(found)
-    if any(kept.damaged for kept in found.queries.values()):
-        raise typer.Exit(1)
+    if found.all_damaged:
+        raise typer.Exit(CheckpointDamaged.exit_code)
 
 
 def _show(found: Inspected) -> None:
@@ -36,6 +39,10 @@ def _show(found: Inspected) -> None:
         typer.echo(f"  generation {found.generation} of {', '.join(found.generations)}")
     for query, kept in found.queries.items():
         _show_query(query, kept)
+    for file, reason in found.damaged.items():
+        typer.echo(f"damaged: {file} {reason}\n  {way_out(file)}")
+    if any(kept.damaged for kept in found.queries.values()):
+        typer.echo(f"the next run repairs what it can of Spark's files, and says what it did; else {ANEW}")
 
 
 def _show_query(query: str, kept: Kept) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from penstock.connectors.connection import Connection
-from penstock.connectors.kafka import LOGIN, SECONDS, failed
+from penstock.connectors.kafka import LOGIN, SECONDS, answered, failed
 from penstock.errors import PenstockError
 
 # A log that is started anew closes connections too: this long it may.
@@ -24,7 +24,8 @@ _KEPT = 32
 def admitted(connection: Connection, kind: type[PenstockError]) -> AdminClient:
     """Return a client that a cluster has answered."""
     troubles: deque[KafkaError] = deque(maxlen=_KEPT)
-    client = AdminClient(connection.config() | {"error_cb": troubles.append})
+    config = connection.config() | {"error_cb": troubles.append}
+    client: AdminClient = answered(lambda: AdminClient(config), "connection", connection, kind)
     began = time.monotonic()
     while True:
         try:

@@ -14,6 +14,7 @@ from penstock.connectors.items import ItemSource
 from penstock.connectors.stdin import StdinSource
 from penstock.contracts import Sink, Source
 from penstock.errors import BadValue, choices
+from penstock.masking import refuse_masked
 
 
 class _SourceKind(Protocol):
@@ -63,12 +64,14 @@ SINKS: dict[str, _SinkKind] = {
 
 
 def source_from_spec(spec: dict[str, Any]) -> Source:
-    """Rebuild a source from its `spec()`."""
+    """Rebuild a source from its `spec()`; one that a secret was left out of is refused."""
+    refuse_masked(spec, "source")
     return SOURCES[_kind(spec, SOURCES, "source")].from_spec(spec)
 
 
 def sink_from_spec(spec: dict[str, Any]) -> Sink:
-    """Rebuild a sink from its `spec()`."""
+    """Rebuild a sink from its `spec()`; one that a secret was left out of is refused."""
+    refuse_masked(spec, "sink")
     return SINKS[_kind(spec, SINKS, "sink")].from_spec(spec)
 
 

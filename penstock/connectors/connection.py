@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from penstock.errors import BadValue, SettingsError, choices
-from penstock.settings import HIDDEN, masked
+from penstock.masking import is_secret, masked, masked_options
 
 DEFAULT = "127.0.0.1:9092"
 START_ONE = "start one with: penstock log serve"
@@ -23,7 +23,7 @@ _FILES = {"ca": "ssl.ca.location", "cert": "ssl.certificate.location", "key": "s
 
 @dataclass(frozen=True)
 class Connection:
-    """One cluster: its addresses and how to prove who one is; the password shows in no text."""
+    """One cluster: its addresses and how to prove who one is; secrets show in no text."""
 
     servers: str
     user: str | None = None
@@ -50,6 +50,15 @@ class Connection:
         _refuse_unknown(options)
         servers = ",".join(host if _has_port(host) else f"{host}:{_PORT}" for host in hosts.split(","))
         return cls(servers, user or None, password or None, options)
+
+    def __repr__(self) -> str:
+        shown = f"servers={self.servers!r}, user={self.user!r}, options={masked_options(self.options)}"
+        return f"Connection({shown})"
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no text may show."""
+        return [self.password or "", *(value for name, value in self.options.items() if is_secret(name))]
 
     @property
     def mechanism(self) -> str:
@@ -91,9 +100,6 @@ class Connection:
 
     def refuse_unreachable(self) -> None:
         """Raise a SettingsError if nobody listens at any of the addresses: librdkafka alone would wait long."""
-        if self.password == HIDDEN:
-            message = f"the password for {self.servers} is not kept in plans"
-            raise SettingsError(message, hint="name the connection, and give its URL in Settings.connections")
         if not self.listens():
             message = f"nobody listens at {self.servers}"
             raise SettingsError(message, hint=f"{START_ONE}; or set PENSTOCK_LOG to where the log is")

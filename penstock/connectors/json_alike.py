@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.connectors.binary_text import decoded
 from penstock.connectors.json_layout import Layout, Marked, Span
 from penstock.connectors.text_columns import NAIVE, ZONED
 from penstock.schema import Schema
@@ -116,7 +117,9 @@ def _from_text(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
             return texts.cast(ZONED)
         except pa.ArrowInvalid:
             return texts.cast(NAIVE).cast(ZONED)
-    if pa.types.is_date(kind) or kind == NAIVE or pa.types.is_binary(kind):
+    if pa.types.is_binary(kind):
+        return decoded(texts)
+    if pa.types.is_date(kind) or kind == NAIVE:
         return texts.cast(kind)
     return None
 

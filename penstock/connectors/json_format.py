@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import json as pajson
 
+from penstock.connectors.binary_text import is_base64, typed
 from penstock.connectors.json_alike import Alike
 from penstock.connectors.text_columns import misfits
 from penstock.errors import BadSchema
@@ -27,8 +28,8 @@ _ROW = re.compile(r" in row \d+$")
 class JsonDecoder:
     """Parses JSON objects, one per line; keys that nobody declared are ignored, missing ones are null.
 
-    Times are strings, without zone in UTC; dates are strings. Numbers are never read from strings, except
-    decimals, for which strings are the one exact form that every writer has.
+    Times are strings, without zone in UTC; dates are strings; bytes are strings in base64. Numbers are never read
+    from strings, except decimals, for which strings are the one exact form that every writer has.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -86,7 +87,8 @@ class JsonDecoder:
         if table.num_rows != count:
             message = "more than one JSON document in the line"
             raise pa.ArrowInvalid(message)
-        return table.cast(self._arrow).combine_chunks().to_batches()[0]
+        columns = [typed(column.combine_chunks(), self._arrow.field(n).type) for n, column in enumerate(table.columns)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
     def _misfits(self, field: Field, documents: dict[int, dict[str, Any]]) -> dict[int, str]:
         kind = self._arrow.field(field.name).type
@@ -97,6 +99,9 @@ class JsonDecoder:
             values = pa.array([value if value.isascii() else "?" for value in text.values()], pa.string())
             places = list(text)
             found += [places[n] for n in misfits(values, kind)]
+        if pa.types.is_binary(kind):
+            given = ((n, row.get(field.name)) for n, row in documents.items())
+            found += [n for n, value in given if isinstance(value, str) and not is_base64(value)]
         return {n: _misfit(field, documents[n].get(field.name)) for n in found}
 
     def _read(self, body: bytes, schema: pa.Schema) -> pa.Table:
@@ -115,7 +120,7 @@ class JsonDecoder:
         for field in self._schema:
             try:
                 table = self._read(line, pa.schema([self._wire.field(field.name)]))
-                table.cast(pa.schema([self._arrow.field(field.name)]))
+                typed(table.column(0).combine_chunks(), self._arrow.field(field.name).type)
             except pa.ArrowInvalid as error:
                 if "twice" in str(error):
                     return f"column {field.name}: the key is there twice"
@@ -180,8 +185,8 @@ def _other_kind(value: Any, kind: pa.DataType) -> bool:
 
 
 def _wire(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Arrow's JSON reader is asked for: strings where it knows only numbers."""
-    if pa.types.is_date(kind) or kind == pa.timestamp("us"):
+    """Return the type that Arrow's JSON reader is asked for: strings where it knows only numbers, or no base64."""
+    if pa.types.is_date(kind) or pa.types.is_binary(kind) or kind == pa.timestamp("us"):
         return pa.string()
     if pa.types.is_decimal(kind):
         # Arrow's reader does not check a decimal's precision; the cast from a wide one does.

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from penstock.connectors.connection import DEFAULT, START_ONE, Connection
 from penstock.errors import PenstockError, SettingsError, SinkFailed, SourceFailed, choices
+from penstock.masking import masked, without
 from penstock.settings import Settings
 
 SECONDS = 20.0
@@ -39,7 +40,7 @@ def resolve(connection: str, settings: Settings) -> Connection:
         return Connection.parse(settings.log or DEFAULT)
     if "://" in connection or ":" in connection:
         return Connection.parse(connection)
-    message = f"unknown connection '{connection}'"
+    message = f"unknown connection '{masked(connection)}'"
     raise SettingsError(message, hint=choices("connections", ["log", *settings.connections], connection))
 
 
@@ -52,7 +53,7 @@ def failed(
 ) -> PenstockError:
     """Return a client's error as the user should meet it; `need` is the permission for what was asked."""
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
-    code, text, servers = cause.code(), _FRAME.sub("", cause.str()), connection.servers
+    code, text, servers = cause.code(), _said(cause, connection), connection.servers
     if code in LOGIN or code == KafkaError._ALL_BROKERS_DOWN:
         return _kept_out(code, text, what, connection, kind)
     if code in _DENIED:
@@ -77,6 +78,10 @@ def answered(
     except TimeoutError as error:
         message = f"{what}: {connection.servers} does not answer"
         raise kind(message, hint=_start_one(connection), transient=True) from error
+
+
+def _said(cause: KafkaError, connection: Connection) -> str:
+    return without(_FRAME.sub("", cause.str()), connection.secrets)
 
 
 def _kept_out(code: int, text: str, what: str, connection: Connection, kind: type[PenstockError]) -> PenstockError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 
+from penstock.folders.durable import make_folders, sync
+
 
 def read_note(path: str | None) -> str | None:
     """Return a small file's text, or None if it is not there."""
@@ -19,23 +21,14 @@ def read_note(path: str | None) -> str | None:
 
 def write_note(path: str, text: str) -> None:
     """Write a small file, whole or not at all, and have it on the disk."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    make_folders([os.path.dirname(path)])
     scratch = f"{path}.tmp"
     with open(scratch, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.replace(scratch, path)
-    sync_folder(os.path.dirname(path))
-
-
-def sync_folder(path: str) -> None:
-    """Have a folder's entries on the disk, so that a new name survives a power cut."""
-    handle = os.open(path or ".", os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(os.path.dirname(path) or ".")
 
 
 def even_cuts(first: int, last: int, pieces: int, least: int = 1) -> list[tuple[int, int]]:

@@ -25,7 +25,7 @@ def refuse_rows(topic: str, format: str, schema: Schema) -> None:
         message = f"{topic}: raw writes one column, binary or string, not {schema.ddl!r}"
         raise BadSchema(message, hint="select() the one column before, or write json")
     if format != "raw":
-        refuse_types(format, _as_text(schema) if format == "json" else schema)
+        refuse_types(format, schema)
 
 
 def keyed_payloads(batches: Iterable[pa.RecordBatch], format: str) -> Iterator[Records]:
@@ -59,8 +59,3 @@ def _csv(batch: pa.RecordBatch) -> bytes:
     buffer = io.BytesIO()
     pacsv.write_csv(batch, buffer, _CSV)
     return buffer.getvalue()
-
-
-def _as_text(schema: Schema) -> Schema:
-    """Return the schema as json holds it: bytes are written in base64."""
-    return Schema({field.name: field.type.replace("binary", "string") for field in schema})

@@ -17,8 +17,9 @@ from penstock.connectors.topics import topic_name
 from penstock.connectors.transactions import write_epoch
 from penstock.contracts import ROW_KEY, Epoch, Guarantee, Sink
 from penstock.errors import BadValue, SinkFailed, choices
+from penstock.masking import masked, reached_by
 from penstock.schema import Schema
-from penstock.settings import Settings, masked, reached_by
+from penstock.settings import Settings
 
 if TYPE_CHECKING:
     from typing import Self
@@ -75,6 +76,10 @@ class TopicSink(Sink):
             "connection": masked(self._connection),
             "guarantee": self._asked,
         }
+
+    def hidden(self) -> object:
+        """Return the connection as it was given."""
+        return self._connection
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> Self:

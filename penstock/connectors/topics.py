@@ -29,8 +29,9 @@ from penstock.durations import Time, instant
 from penstock.errors import BadValue, PenstockError, SourceFailed, UnknownTopic, choices
 from penstock.folders import Folder
 from penstock.folders import folder as to_folder
+from penstock.masking import masked
 from penstock.schema import Schema
-from penstock.settings import Settings, masked
+from penstock.settings import Settings
 
 if TYPE_CHECKING:
     from typing import Self
@@ -93,6 +94,10 @@ class TopicSource(Source):
             "on_error": self._on_error,
             "connection": masked(self._connection),
         }
+
+    def hidden(self) -> object:
+        """Return the connection as it was given."""
+        return self._connection
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> Self:

@@ -17,12 +17,12 @@ from penstock.connectors.writers import json_documents
 from penstock.contracts import Epoch, Sink
 from penstock.durations import Span, micros
 from penstock.errors import BadValue, PenstockError, SettingsError, SinkFailed, choices
-from penstock.settings import HIDDEN, Settings, masked, reached_by
+from penstock.masking import HIDDEN, is_secret_header, masked, reached_by, without
+from penstock.settings import Settings
 
 if TYPE_CHECKING:
     from typing import Self
 
-_SECRETS = ("auth", "cookie", "key", "token", "secret", "password")
 _PASSING = (408, 425, 429)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 _SHOWN = 200
@@ -61,11 +61,15 @@ class WebhookSink(Sink):
         return {
             "kind": "webhook",
             "url": masked(self._given),
-            "headers": {name: HIDDEN if _secret(name) else value for name, value in self._headers.items()},
+            "headers": {name: HIDDEN if is_secret_header(name) else value for name, value in self._headers.items()},
             "rows": self._rows,
             "timeout": f"{self._timeout_us // 1000}ms",
             "retries": self._retries,
         }
+
+    def hidden(self) -> object:
+        """Return the address and the headers as they were given."""
+        return self._given, self._headers
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> Self:
@@ -91,14 +95,11 @@ class WebhookSink(Sink):
             raise SettingsError(message, hint=f"{hint}\n  or write https://host/path")
 
     def check(self) -> None:
-        """Raise a SettingsError if the address is none, or lacks what plans do not keep."""
+        """Raise a SettingsError if the address is none."""
         address = urlsplit(self._url)
         if address.scheme not in ("http", "https") or not address.hostname:
             message = f"webhook: {masked(self._url)!r} is not a web address"
             raise SettingsError(message, hint="write https://host/path")
-        if HIDDEN in (address.password, *self._headers.values()):
-            message = f"webhook {self.name}: passwords and secret headers are not kept in plans"
-            raise SettingsError(message, hint="name the connection, and give its URL in Settings.connections")
 
     def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> list[str]:
         """Return the rows themselves as JSON: nothing is posted of an epoch that may still fail."""
@@ -134,6 +135,7 @@ class _Poster:
         self._connection = kind(url.hostname, url.port, timeout=timeout)
         self._path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         self._place = masked(url.geturl())
+        self._secrets = [url.password, *(value for name, value in headers.items() if is_secret_header(name))]
         self._headers = {"Content-Type": "application/json", **_login(url), **headers}
 
     def __enter__(self) -> _Poster:
@@ -156,7 +158,7 @@ class _Poster:
             raise self._refused(answer, said)
 
     def _refused(self, answer: http.client.HTTPResponse, said: bytes) -> PenstockError:
-        text = said[:_SHOWN].decode(errors="replace").strip()
+        text = without(said[:_SHOWN].decode(errors="replace").strip(), self._secrets)
         message = f"{self._place} answers {answer.status} {answer.reason}{f': {text}' if text else ''}"
         if answer.status >= 500 or answer.status in _PASSING:
             return SinkFailed(message, hint="see what the receiver says of it, and run the job again", transient=True)
@@ -187,9 +189,5 @@ def _login(url: SplitResult) -> dict[str, str]:
 
 
 def _name(url: str) -> str:
-    address = urlsplit(url)
+    address = urlsplit(masked(url))
     return f"{address.hostname}{address.path}".rstrip("/") if address.hostname else url
-
-
-def _secret(header: str) -> bool:
-    return any(part in header.lower() for part in _SECRETS)

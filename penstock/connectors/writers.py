@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv as pacsv
 
+from penstock.connectors.binary_text import holds_binary
 from penstock.errors import BadSchema
 from penstock.schema import Schema
 
@@ -34,7 +35,7 @@ class Writer(Protocol):
 
 
 def open_writer(format: str, path: str, schema: pa.Schema) -> Writer:
-    """Open a file to write; times are in UTC, in csv and json as ISO-8601 text."""
+    """Open a file to write; times are in UTC, in csv and json as ISO-8601 text; bytes in json are base64."""
     if format == "parquet":
         return ParquetFile(path, schema)
     if format == "csv":
@@ -46,8 +47,8 @@ def refuse_types(format: str, schema: Schema) -> None:
     """Raise BadSchema for columns that a format cannot hold."""
     for field in schema.arrow:
         kind = field.type
-        nested = pa.types.is_nested(kind) and format == "csv"
-        if format != "parquet" and (nested or _opaque(kind)):
+        unfit = pa.types.is_nested(kind) or holds_binary(kind) if format == "csv" else False
+        if format != "parquet" and (unfit or _holds_duration(kind)):
             message = f"{format} cannot hold column '{field.name}' of type {schema.types[field.name]}"
             raise BadSchema(message, hint="write parquet, or make it text before: base64(c), to_json(c)")
 
@@ -172,10 +173,10 @@ def _plain(value: object, kind: pa.DataType) -> object:
     return (iso(scalar) if pa.types.is_timestamp(kind) else scalar.cast(pa.string()))[0].as_py()
 
 
-def _opaque(kind: pa.DataType) -> bool:
+def _holds_duration(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
-        return any(_opaque(kind.field(n).type) for n in range(kind.num_fields))
-    return bool(pa.types.is_binary(kind) or pa.types.is_duration(kind))
+        return any(_holds_duration(kind.field(n).type) for n in range(kind.num_fields))
+    return bool(pa.types.is_duration(kind))
 
 
 def _not_finite(column: pa.Array) -> bool:

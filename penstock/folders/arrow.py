@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from penstock.errors import SettingsError
+from penstock.masking import masked
 
 if TYPE_CHECKING:
     from penstock.folders import Folder
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class ArrowFolder:
     """A folder of a file system whose `move` refuses a name that is taken, as HDFS's does."""
 
-    url: str
+    url: str = field(repr=False)
     local: None = None
 
     @property
@@ -29,10 +30,10 @@ class ArrowFolder:
         return self.url
 
     def __str__(self) -> str:
-        return self.url
+        return masked(self.url)
 
     def __truediv__(self, name: str) -> ArrowFolder:
-        return ArrowFolder(f"{self.url}/{name}")
+        return ArrowFolder(f"{self.url}/{name}") if name else self
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content, or None if there is none; one that is being replaced has its new content."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.folders import durable
+from penstock.folders.durable import make_folders
+
 if TYPE_CHECKING:
     from penstock.folders import Folder
 
@@ -50,7 +53,7 @@ class LocalFolder:
     def write(self, name: str, data: bytes, *, once: bool = False, sync: bool = True) -> None:
         """Write a file, all of it or nothing."""
         path = self.local / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders([path.parent]) if sync else path.parent.mkdir(parents=True, exist_ok=True)
         scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
             with scratch.open("wb") as file:
@@ -62,7 +65,7 @@ class LocalFolder:
         finally:
             scratch.unlink(missing_ok=True)
         if sync:
-            sync_folder(path.parent)
+            durable.sync(path.parent)
 
     def names(self) -> list[str]:
         """Return the names of the files and folders right in it, sorted."""
@@ -89,7 +92,8 @@ class LocalFolder:
             path.unlink(missing_ok=True)
 
     def copy(self, names: Iterable[str], to: Folder) -> None:
-        """Link files where both are on one disk, else copy them."""
+        """Link files where both are on one disk, else copy them; who wrote them may not have synced them."""
+        copied = []
         for name in names:
             if to.local is None:
                 to.write(name, (self.local / name).read_bytes())
@@ -100,12 +104,7 @@ class LocalFolder:
                 os.link(self.local / name, target)
             except OSError:
                 shutil.copyfile(self.local / name, target)
-
-
-def sync_folder(path: Path) -> None:
-    """Have a folder's entries on the disk, so that a new name survives a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            copied.append(target)
+        folders = {target.parent for target in copied}
+        make_folders(folders)
+        durable.sync_all(map(str, (*copied, *folders)))

@@ -15,7 +15,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import from_url
 
-from penstock.errors import StoreFailed
+from penstock.errors import SettingsError, StoreFailed
+from penstock.masking import masked, masked_text
 
 if TYPE_CHECKING:
     from penstock.folders import Folder
@@ -41,6 +42,10 @@ class ObjectFolder:
     def at(cls, url: str, environment: Mapping[str, str] = os.environ) -> ObjectFolder:
         """Return the folder at a URL, reached as the standard variables (AWS_*, ...) say."""
         scheme = urlsplit(url).scheme
+        if "@" in urlsplit(url).netloc:
+            # Stores ignore them, but they would be in checkpoints, plans and errors.
+            message = f"{masked(url)!r} holds a login, which the address of a store cannot"
+            raise SettingsError(message, hint=f"give the keys by the variables {_PREFIXES[scheme]}*")
         return cls(url.rstrip("/"), _config(scheme, environment))
 
     @property
@@ -55,7 +60,8 @@ class ObjectFolder:
         return self.url
 
     def __truediv__(self, name: str) -> ObjectFolder:
-        return ObjectFolder(f"{self.url}/{name}", self.config)
+        # Without a name it is this folder: a slash at its end would make keys with two of them.
+        return ObjectFolder(f"{self.url}/{name}", self.config) if name else self
 
     def read(self, name: str) -> bytes | None:
         """Return an object's content, or None if there is none."""
@@ -174,5 +180,5 @@ def _failures(where: str) -> Iterator[None]:
 
 
 def _reason(error: BaseError) -> str:
-    said = str(error).split("\n")[0]
+    said = masked_text(str(error)).split("\n")[0]
     return said.split("Error performing ")[-1][:300]

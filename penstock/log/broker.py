@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable
 from functools import partial
@@ -56,7 +57,7 @@ class Broker:
         self.limits = limits or Limits()
         self.metrics = Metrics()
         self.memory = Memory(max(self.limits.in_flight_bytes, self.limits.request_bytes))
-        self.store = Store(folder, self._vouch)
+        self.store = Store(folder, self._vouch, durable=lambda: self.sync == "always")
         self.security = security or open_security(folder)
         self.syncer = Syncer(self.metrics.fsync_seconds)
         self.groups = GroupCoordinator(self)
@@ -114,15 +115,23 @@ class Broker:
     def settle(self, partition: Partition, then: Then) -> None:
         """Call `then` when everything appended so far is as durable as the policy says, and show it to readers."""
         if self.sync == "always":
-            self.syncer.sync(partition.active.handle, partial(self._settled, partition, partition.end, then))
+            active = partition.active
+            written = active.base, active.size
+            self.syncer.sync(active.handle, partial(self._settled, partition, partition.end, written, then))
             return
         if self.sync == "interval":
             self.syncer.later(partition.active.handle)
         partition.reach(partition.end)
         then(None)
 
-    def _settled(self, partition: Partition, end: int, then: Then, error: OSError | None) -> None:
+    def _settled(
+        self, partition: Partition, end: int, written: tuple[int, int], then: Then, error: OSError | None
+    ) -> None:
+        if error is None and partition.failed:
+            # A record before this one is not on disk, so this one must not be acknowledged either.
+            error = OSError(errno.EIO, "an earlier record of the partition could not be synced")
         if error is None:
+            partition.note_synced(*written)
             partition.reach(end)
         else:
             # After a failed fsync nobody knows what the disk has: take no more before it was read again.

@@ -29,7 +29,8 @@ log = logging.getLogger("penstock.log")
 _HEAD = struct.Struct(">hhi")
 _API_VERSIONS = BY_NAME["api_versions"]
 _OPEN_TO_ALL = {"api_versions", "sasl_handshake", "sasl_authenticate"}
-_FULL = 1 << 24  # bytes of answers that a client may leave unread before it is read no further
+_MOST_QUEUED = 1 << 24  # bytes of answers that a client may leave unread before it is read no further
+_MOST_BUFFERED = 1 << 20  # and of those that take memory
 
 
 class Answer:
@@ -150,7 +151,7 @@ class Connection:
             client_id = cursor.text() or ""
             if api.is_flexible(version):
                 cursor.flexible = True
-                cursor.tags()
+                cursor.skip_tags()
             self._dispatch(api, version, correlation, client_id, frame, cursor.at)
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise LogError(ErrorCode.invalid_request, f"not a request: {error}") from error
@@ -176,7 +177,7 @@ class Connection:
         hot = HOT.get(api.name)
         if hot is None:
             self._serial = True
-            self._start_task(self._run(call, read_request(api, version, bytes(frame[at:]))))
+            self._start_task(self._run(call, read_request(api, version, frame[at:])))
         else:
             self._serial = api.name != "produce"
             hot(call, frame, at)
@@ -234,7 +235,7 @@ class Connection:
         wire = self._wire
         if wire is not None:
             wire.send(pieces)
-            if wire.queued > _FULL:
+            if _is_full(wire):
                 self._pause()
                 self.broker.call_later(0.01, self._go_on)
 
@@ -253,7 +254,7 @@ class Connection:
         if wire is None or self._later or self._serial or self._draining:
             return
         wait = self._muted_until - self.broker.clock()
-        if wire.queued > _FULL or wait > 0:
+        if _is_full(wire) or wait > 0:
             self.broker.call_later(max(wait / 1000, 0.01), self._go_on)
         else:
             self.began_at = self.broker.clock()
@@ -295,6 +296,10 @@ class Connection:
         if self.abandoned is not None:
             self.abandoned()
         self.on_closed()
+
+
+def _is_full(wire: Wire) -> bool:
+    return wire.queued > _MOST_QUEUED or wire.buffered > _MOST_BUFFERED
 
 
 def _framed(head: bytes, pieces: list[Piece]) -> list[Piece]:

@@ -164,12 +164,22 @@ class _TlsProtocol(asyncio.BufferedProtocol):
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._wire: TlsWire | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.Transport):
             certificate = principal_of(transport.get_extra_info("peercert"))
             self._connection.proved(certificate)
-            self._connection.opened(TlsWire(transport))
+            self._wire = TlsWire(transport)
+            self._connection.opened(self._wire)
+
+    def pause_writing(self) -> None:
+        if self._wire is not None:
+            self._wire.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._wire is not None:
+            self._wire.resume_writing()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._connection.get_buffer(sizehint)
@@ -178,6 +188,8 @@ class _TlsProtocol(asyncio.BufferedProtocol):
         self._connection.buffer_updated(nbytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._wire is not None:
+            self._wire.lost()
         self._connection.connection_lost(exc)
 
 

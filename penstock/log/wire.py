@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import socket
-from collections import deque
 from typing import Protocol
 
 from penstock.log.protocol.fetch import Piece
-from penstock.log.storage.segment import Slice
+from penstock.log.send_queue import SendQueue, too_short
 
-_SMALL = 1 << 15  # below this one read and one send beat a call of sendfile
+_CHUNK = 1 << 17  # bytes that are read from a file into memory at a time
+_ENCRYPTED = 1 << 18  # bytes that may wait in memory, encrypted, for a slow reader
 _LINGER_SECONDS = 10.0  # in which a client that is sent away can still read its last answers
 _MORE = getattr(socket, "MSG_MORE", 0)  # Linux has it
 _READS = 4  # of one connection before the others get their turn
@@ -48,7 +47,11 @@ class Wire(Protocol):
 
     @property
     def queued(self) -> int:
-        """Bytes that are not sent yet."""
+        """Bytes that are not sent yet, in files and in memory."""
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that are not sent yet and take memory."""
 
 
 class PlainWire:
@@ -58,10 +61,19 @@ class PlainWire:
         self._loop = loop
         self._sock = sock
         self._receiver = receiver
-        self._queue: deque[memoryview | Slice] = deque()
+        self._queue = SendQueue()
         self._writing = self._closing = self._closed = self._paused = False
-        self.queued = 0
         loop.add_reader(sock.fileno(), self._readable)
+
+    @property
+    def queued(self) -> int:
+        """Bytes that are not sent yet, in files and in memory."""
+        return self._queue.size
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that are not sent yet and take memory."""
+        return self._queue.memory
 
     def _readable(self) -> None:
         for _ in range(_READS):
@@ -88,14 +100,7 @@ class PlainWire:
         """Queue pieces and send what the socket takes at once."""
         if self._closed:
             return
-        try:
-            few = _few(pieces)
-        except OSError as error:
-            self._lose(error)
-            return
-        for piece in few:
-            self._queue.append(piece if isinstance(piece, Slice) else memoryview(piece))
-            self.queued += _size(piece)
+        self._queue.add(pieces)
         if not self._writing:
             self._flush()
 
@@ -118,21 +123,20 @@ class PlainWire:
             self._lose(None)
 
     def _send_some(self) -> None:
-        head = self._queue[0]
-        if isinstance(head, Slice):
-            sent = os.sendfile(self._sock.fileno(), head.handle.fd, head.position, head.size)
+        file = self._queue.file()
+        if file is not None:
+            sent = os.sendfile(self._sock.fileno(), file.handle.fd, file.position, file.size)
             if not sent:
-                raise _too_short(head)
-            rest: memoryview | Slice = head._replace(position=head.position + sent, size=head.size - sent)
-        else:
+                raise too_short(file)
+            self._queue.skip(sent)
+            return
+        data = self._queue.take(_CHUNK)
+        sent = 0
+        try:
             # Bytes before a file wait for it in the kernel: the reader wakes once, not twice.
-            sent = self._sock.send(head, _MORE if len(self._queue) > 1 else 0)
-            rest = head[sent:]
-        self.queued -= sent
-        if _size(rest):
-            self._queue[0] = rest
-        else:
-            self._queue.popleft()
+            sent = self._sock.send(data, _MORE if self._queue else 0)
+        finally:
+            self._queue.put_back(data[sent:])
 
     def pause(self) -> None:
         """Read no more for now."""
@@ -169,23 +173,47 @@ class PlainWire:
 
 
 class TlsWire:
-    """A transport of asyncio; what it sends has to pass through memory to be encrypted."""
+    """A transport of asyncio. What it sends passes through memory to be encrypted, a chunk at a time."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self._queue = SendQueue()
+        self._full = self._closing = False
+        transport.set_write_buffer_limits(high=_ENCRYPTED)
 
     @property
     def queued(self) -> int:
-        """Bytes that are not sent yet."""
-        return self._transport.get_write_buffer_size()
+        """Bytes that are not sent yet, in files and in memory."""
+        return self._queue.size + self._transport.get_write_buffer_size()
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that are not sent yet and take memory."""
+        return self._queue.memory + self._transport.get_write_buffer_size()
 
     def send(self, pieces: list[Piece]) -> None:
-        """Queue pieces."""
+        """Queue pieces and send what the transport takes at once."""
+        if not self._transport.is_closing():
+            self._queue.add(pieces)
+            self._flush()
+
+    def pause_writing(self) -> None:
+        """The transport holds as much as it may until the client reads."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """The client has read: send on."""
+        self._full = False
+        self._flush()
+
+    def _flush(self) -> None:
         try:
-            for piece in pieces:
-                self._transport.write(_read(piece) if isinstance(piece, Slice) else piece)
+            while self._queue and not self._full:
+                self._transport.write(self._queue.take(_CHUNK))
         except OSError:
             self._transport.abort()
+        if self._closing and not self._queue:
+            self._transport.close()
 
     def pause(self) -> None:
         """Read no more for now."""
@@ -194,39 +222,17 @@ class TlsWire:
 
     def resume(self) -> None:
         """Read again."""
-        if not self._transport.is_closing():
+        if not self._transport.is_closing() and not self._closing:
             self._transport.resume_reading()
 
     def close(self) -> None:
         """End the connection once what is queued is sent."""
-        if not self._transport.is_closing():
-            self._transport.close()
+        if not self._transport.is_closing() and not self._closing:
+            self._closing = True
+            self.pause()
+            self._flush()
             asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._transport.abort)
 
-
-def _read(piece: Slice) -> bytes:
-    data = piece.handle.read(piece.position, piece.size)
-    if len(data) < piece.size:
-        raise _too_short(piece)
-    return data
-
-
-def _too_short(piece: Slice) -> OSError:
-    return OSError(errno.EIO, "a segment is shorter than its size", str(piece.handle.path))
-
-
-def _size(piece: bytes | memoryview | Slice) -> int:
-    return piece.size if isinstance(piece, Slice) else len(piece)
-
-
-def _few(pieces: list[Piece]) -> list[Piece]:
-    """Join what is small, so that a short reply is one send."""
-    few: list[Piece] = []
-    together: list[bytes] = []
-    for piece in pieces:
-        if isinstance(piece, Slice) and piece.size >= _SMALL:
-            few += [b"".join(together), piece]
-            together = []
-        else:
-            together.append(_read(piece) if isinstance(piece, Slice) else piece)
-    return [*few, b"".join(together)] if together else few
+    def lost(self) -> None:
+        """The other side is gone: nobody reads what waits."""
+        self._queue.clear()

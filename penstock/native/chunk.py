@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.native import engine
+from penstock.native.attempts import WHY, failed_rows, reasons
 from penstock.native.folds import Folds
-from penstock.native.steps import INPUT, ROWS, TICK, TIME, Step, compose, quote
+from penstock.native.steps import HIDDEN, INPUT, REASON, ROWS, TICK, TIME, Step, compose, quote
 
 if TYPE_CHECKING:
     from penstock.native.program import Program
@@ -38,6 +39,8 @@ class Chunk:
         program = self.program
         engine.connection().register(INPUT, self.rows)
         try:
+            if program.attempts:
+                engine.share_subexpressions(False)
             out = self._query(self._over_chain(program.final))
             newest = self._account(out, _used(out))
             if program.folds is not None:
@@ -47,12 +50,17 @@ class Chunk:
             raise engine.failed(program.chain, end, self.rows, error) from error
         finally:
             engine.connection().unregister(INPUT)
+            if program.attempts:
+                engine.share_subexpressions(True)
         out = out.select(program.output.names).cast(program.output.arrow)
         return out if newest is None else _with_tick(out, newest)
 
     def _over_chain(self, sql: str) -> str:
-        on_time = f"epoch_us({TIME}) >= {self.late_before_us}" if self._may_be_late else "TRUE"
-        return sql.format(input=f"({compose(self.program.chain)})", on_time=on_time)
+        return sql.format(input=f"({compose(self.program.chain)})", on_time=self._on_time)
+
+    @property
+    def _on_time(self) -> str:
+        return f"epoch_us({TIME}) >= {self.late_before_us}" if self._may_be_late else "TRUE"
 
     def _folded(self, folds: Folds) -> pa.Table:
         return folds.partials(self._query(self._over_chain(folds.sql)))
@@ -61,7 +69,7 @@ class Chunk:
         """Count what each step dropped; return the newest of all event times, if there are any."""
         dropped = self.rows.num_rows - used
         suspects = [step for step in self.program.chain if step.kind == "filter"]
-        if dropped and (len(suspects) != 1 or self._may_lack_time or self._may_be_late):
+        if dropped and (len(suspects) != 1 or self._may_lack_time or self._may_be_late or self.program.attempts):
             return self._tally(used)
         if dropped:
             self._count(suspects[0].node, filtered=dropped)
@@ -94,26 +102,47 @@ class Chunk:
     def _tally(self, used: int) -> Any:
         """Ask step by step how many rows are left; what the last one left is known."""
         chain, newest = self.program.chain, None
-        rows, end = self.rows.num_rows, used + (self._part_late() if self._may_be_late else 0)
-        droppers = [number for number, step in enumerate(chain) if step.kind in ("filter", "event_time")]
+        rows, end = self.rows.num_rows, used + self._reject_inputs() + (self._part_late() if self._may_be_late else 0)
+        droppers = [n for n, step in enumerate(chain) if step.kind in ("filter", "event_time") or step.attempts]
         for number in droppers:
             step, so_far = chain[number], compose(chain[: number + 1])
             if step.kind == "event_time":
                 newest, kept = self._one(f"SELECT max({TIME}), count(*) FROM ({so_far})")
-                self._reject(number, rows - kept)
+                self._reject_timeless(number, rows - kept)
             else:
                 (kept,) = (end,) if number == droppers[-1] else self._one(f"SELECT count(*) FROM ({so_far})")
-                self._count(step.node, filtered=rows - kept)
+                rejected = self._reject_failed(step, compose(chain[:number])) if step.attempts and rows > kept else 0
+                if step.kind == "filter":
+                    self._count(step.node, filtered=rows - kept - rejected)
             rows = kept
         return newest
 
-    def _reject(self, number: int, count: int) -> None:
+    def _reject_timeless(self, number: int, count: int) -> None:
         if not count:
             return
-        before, column = compose(self.program.chain[:number]), quote(self.program.time_column or "")
-        node = self.program.chain[number].node
-        self.aside.append(("rejected", node, self._query(f"SELECT * FROM ({before}) WHERE {column} IS NULL")))
-        self._count(node, rejected=count)
+        column = self.program.time_column or ""
+        before = compose(self.program.chain[:number])
+        rows = self._query(f"SELECT * FROM ({before}) WHERE {quote(column)} IS NULL")
+        self._reject(self.program.chain[number].node, rows, [f"event time '{column}' is null"] * rows.num_rows)
+
+    def _reject_failed(self, step: Step, before: str, where: str = "TRUE") -> int:
+        """Put the rows aside on which an expression of a step fails."""
+        found = self._query(failed_rows(step.attempts, f"({before})", where))
+        texts = reasons(step.attempts)
+        if found.num_rows:
+            rows = found.drop_columns([name for name in found.column_names if name.startswith(HIDDEN)])
+            self._reject(step.node, rows, [texts[why] for why in found.column(WHY).to_pylist()])
+        return int(found.num_rows)
+
+    def _reject_inputs(self) -> int:
+        """Put the rows aside that are on time, but fail in the aggregate."""
+        if self.program.inputs is None:
+            return 0
+        return self._reject_failed(self.program.inputs, compose(self.program.chain), self._on_time)
+
+    def _reject(self, node: str, rows: pa.Table, why: list[str]) -> None:
+        self.aside.append(("rejected", node, rows.append_column(REASON, pa.array(why, pa.string()))))
+        self._count(node, rejected=rows.num_rows)
 
     def _part_late(self) -> int:
         node, all_rows = self.program.late_node, compose(self.program.chain)

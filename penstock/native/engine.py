@@ -31,6 +31,11 @@ def connection() -> Any:
     return made
 
 
+def share_subexpressions(share: bool) -> None:
+    """Let DuckDB evaluate common subexpressions once, or not: it moves them out of a TRY, where they raise."""
+    connection().execute(f"SET disabled_optimizers = '{'' if share else 'common_subexpressions'}'")
+
+
 def failed(chain: tuple[Step, ...], end: str, rows: pa.Table, error: duckdb.Error) -> ExpressionFailed:
     """Find the step and the row that failed; if no step did, it was the aggregate at the end."""
     for number, step in enumerate(chain):
@@ -39,10 +44,11 @@ def failed(chain: tuple[Step, ...], end: str, rows: pa.Table, error: duckdb.Erro
             message = f'"{step.expression}" failed: {_reason(error)}; the row was {row}'
             return ExpressionFailed(message, node=f"{step.kind} '{step.node}'", hint=_HINT)
     message = f"an aggregate failed: {_reason(error)}"
-    return ExpressionFailed(message, node=f"aggregate '{end}'", hint=_HINT)
+    return ExpressionFailed(message, node=f"aggregate '{end}'", hint=_TRY)
 
 
-_HINT = "use try_add, try_subtract, try_multiply, try_divide, try_mod, try_cast or try_sum, which give null instead"
+_TRY = "use try_add, try_subtract, try_multiply, try_divide, try_mod, try_cast or try_sum, which give null instead"
+_HINT = f"{_TRY}; or send such rows aside: Pipeline(..., rejected_to=sink)"
 
 
 def _failing_row(sql: str, rows: pa.Table) -> dict[str, Any] | None:

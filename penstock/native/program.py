@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.contracts import REJECTED
 from penstock.native.chunk import Aside, Chunk, Kind
 from penstock.native.folds import Folds
-from penstock.native.steps import Step
+from penstock.native.steps import REASON, Step
 from penstock.rejected.rows import row_json
 from penstock.schema import Schema
 from penstock.windows import Window
@@ -25,7 +25,7 @@ class Program:
     """SQL made on the driver; small, and the same for every epoch.
 
     `time_source` is the column of the input that holds the event time as it is, if there is one. A `final` that makes
-    partial results counts the rows of each in a column `ROWS`.
+    partial results counts the rows of each in a column `ROWS`; `inputs` is the check of what it takes of each row.
     """
 
     chain: tuple[Step, ...]
@@ -38,6 +38,12 @@ class Program:
     lateness_us: int = 0
     partial_node: str | None = None
     folds: Folds | None = None
+    inputs: Step | None = None
+
+    @property
+    def attempts(self) -> bool:
+        """Whether rows may be rejected because an expression fails on them."""
+        return self.inputs is not None or any(step.attempts for step in self.chain)
 
     def start(self, watermark_us: int) -> Run:
         """Begin one task's read, by the watermark of the epoch before."""
@@ -63,14 +69,14 @@ class Run:
             yield from chunk.run().to_batches(max_chunksize=65_536)
 
     def aside(self, epoch: int) -> Iterator[Aside]:
-        """Yield late rows as they came, and rows without a time as rejected: once per kind and node, of all chunks."""
+        """Yield late rows as they came, and rejected rows with their reasons: once per kind and node, of all chunks."""
         found: dict[tuple[Kind, str], list[pa.Table]] = {}
         for kind, node, rows in self._aside:
             found.setdefault((kind, node), []).append(rows)
         for (kind, node), tables in found.items():
             rows = pa.concat_tables(tables)
             if kind == "rejected":
-                rows = _rejected(rows, node, self.program.time_column or "", epoch)
+                rows = _rejected(rows, node, epoch)
             yield kind, node, rows
 
 
@@ -88,9 +94,12 @@ def _chunks(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def _rejected(rows: pa.Table, node: str, column: str, epoch: int) -> pa.Table:
-    reason = f"event time '{column}' is null"
+def _rejected(rows: pa.Table, node: str, epoch: int) -> pa.Table:
+    reasons, rows = rows.column(REASON).to_pylist(), rows.drop_columns([REASON])
     return pa.Table.from_pylist(
-        [{"node": node, "reason": reason, "row": row_json(row), "epoch": epoch} for row in rows.to_pylist()],
+        [
+            {"node": node, "reason": reason, "row": row_json(row), "epoch": epoch}
+            for reason, row in zip(reasons, rows.to_pylist(), strict=True)
+        ],
         schema=REJECTED.arrow,
     )

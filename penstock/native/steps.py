@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.native.attempts import Attempt
+
 INPUT = "penstock_input"
+HIDDEN = "__penstock_"
 TIME = "__penstock_time"
 TICK = "__penstock_tick"
 ROWS = "__penstock_rows"
 PANE = "__penstock_pane"
+REASON = "__penstock_reason"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One node of the chain: `sql` reads `{input}`; `expression` is what an error shows."""
+    """One node of the chain: `sql` reads `{input}`; `expression` is what an error shows.
+
+    Rows on which one of `attempts` fails are rejected.
+    """
 
     node: str
     kind: str
     sql: str
     expression: str
+    attempts: tuple[Attempt, ...] = ()
 
 
 def compose(chain: tuple[Step, ...]) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from penstock.aggregates import Aggregator, state_type
+from penstock.native.attempts import Attempt, attempts, columns, succeeded
 from penstock.native.dialect import expression
 from penstock.native.folds import Fold, Folds
 from penstock.native.program import Program
 from penstock.native.steps import PANE, ROWS, TICK, TIME, Step, quote
 from penstock.plan.expressions import scalar
+from penstock.plan.fallible import can_fail
 from penstock.plan.joins import late_name
 from penstock.plan.lanes import Prefix
 from penstock.plan.merges import Partial
 from penstock.plan.node import Node
 from penstock.plan.nodes import Columns, Drop, EventTime, Filter, Rename, Select, WithColumns
+from penstock.plan.row_expressions import row_expressions
 from penstock.plan.stateful import Grouped
 from penstock.schema import Field, Schema
 from penstock.windows import Window
@@ -35,12 +38,13 @@ _CALLS = {
 }
 
 
-def program(prefix: Prefix, names: dict[Node, str]) -> Program:
-    """Translate a prefix."""
+def program(prefix: Prefix, names: dict[Node, str], *, rejects: bool = False) -> Program:
+    """Translate a prefix; with `rejects`, rows on which an expression fails are put aside."""
     times = prefix.times
-    output, final = _partial(prefix) if prefix.partial else _rows(prefix)
+    inputs = _inputs(prefix, names) if rejects else None
+    output, final = _partial(prefix, inputs) if prefix.partial else _rows(prefix)
     return Program(
-        chain=steps(prefix, names),
+        chain=steps(prefix, names, rejects=rejects),
         output=output,
         final=final,
         time_column=times.column if times else None,
@@ -49,8 +53,25 @@ def program(prefix: Prefix, names: dict[Node, str]) -> Program:
         late_window=prefix.late.window if isinstance(prefix.late, Grouped) else None,
         lateness_us=prefix.late.lateness_us if isinstance(prefix.late, Grouped) else 0,
         partial_node=names[prefix.partial] if prefix.partial else None,
-        folds=_folds(prefix, names),
+        folds=_folds(prefix, names, inputs),
+        inputs=inputs,
     )
+
+
+def _inputs(prefix: Prefix, names: dict[Node, str]) -> Step | None:
+    """Return the check of what a partial aggregate takes of each row, if that can fail."""
+    node = prefix.partial
+    tried = attempts(row_expressions(node), prefix.last.schema) if node is not None else {}
+    if node is None or not tried:
+        return None
+    found = tuple(tried.values())
+    sql = f"SELECT * FROM (SELECT *, {columns(found)} FROM {{input}} WHERE {{on_time}}) WHERE {succeeded(found)}"
+    return Step(names[node], node.kind, sql, node.detail, found)
+
+
+def _taken(inputs: Step | None) -> str:
+    """Return the rows that an aggregate takes, as SQL that reads `{input}`."""
+    return f"({inputs.sql})" if inputs else "{input} WHERE {on_time}"
 
 
 def _time_source(prefix: Prefix) -> str | None:
@@ -74,14 +95,14 @@ def _rows(prefix: Prefix) -> tuple[Schema, str]:
     return Schema(fields + more), f"SELECT *, FALSE AS {TICK} FROM {{input}} WHERE {{on_time}}"
 
 
-def _partial(prefix: Prefix) -> tuple[Schema, str]:
+def _partial(prefix: Prefix, inputs: Step | None) -> tuple[Schema, str]:
     node, split = prefix.partial, prefix.split
     assert node is not None
     assert split is not None
     keys = [Field(key, prefix.last.schema.types[key]) for key in node.keys]
     parts = [Field(split.name(i), partial.type) for i, partial in enumerate(split.partials)]
-    columns = [quote(key.name) for key in keys]
-    columns += [
+    listed = [quote(key.name) for key in keys]
+    listed += [
         f"{_call(partial, prefix.last.schema)} AS {part.name}"
         for part, partial in zip(parts, split.partials, strict=True)
     ]
@@ -89,30 +110,30 @@ def _partial(prefix: Prefix) -> tuple[Schema, str]:
     timed = []
     if prefix.times is not None:
         timed = [Field(TIME, "timestamp"), Field(TICK, "boolean")]
-        columns += [f"max({TIME}) AS {TIME}", f"FALSE AS {TICK}"]
+        listed += [f"max({TIME}) AS {TIME}", f"FALSE AS {TICK}"]
     if node.window is not None and split.pane_us is not None:
         groups.append(_pane(node.window, split.pane_us))
-    columns.append(f"count(*) AS {ROWS}")
-    sql = f"SELECT {', '.join(columns)} FROM {{input}} WHERE {{on_time}} GROUP BY {', '.join(groups)}"
+    listed.append(f"count(*) AS {ROWS}")
+    sql = f"SELECT {', '.join(listed)} FROM {_taken(inputs)} GROUP BY {', '.join(groups)}"
     folded = [Field(split.fold_name(name), _fold_type(one)) for name, one in node.python.items()]
     return Schema((*keys, *parts, *folded, *timed)), sql
 
 
-def _folds(prefix: Prefix, names: dict[Node, str]) -> Folds | None:
+def _folds(prefix: Prefix, names: dict[Node, str], inputs: Step | None) -> Folds | None:
     node, split = prefix.partial, prefix.split
     if node is None or split is None or not split.folded or node.window is None or split.pane_us is None:
         return None
     schema = prefix.last.schema
     fields = [schema.field(key) for key in node.keys] + [Field(PANE, "bigint"), Field(TIME, "timestamp")]
-    columns = [*map(quote, node.keys), f"{_pane(node.window, split.pane_us)} AS {PANE}", TIME]
+    listed = [*map(quote, node.keys), f"{_pane(node.window, split.pane_us)} AS {PANE}", TIME]
     folds = []
     for result, one in node.python.items():
-        inputs = tuple(f"{split.fold_name(result)}_{number}" for number in range(len(one.inputs)))
-        columns += [f"{expression(sql, schema)} AS {name}" for sql, name in zip(one.inputs, inputs, strict=True)]
+        taken = tuple(f"{split.fold_name(result)}_{number}" for number in range(len(one.inputs)))
+        listed += [f"{expression(sql, schema)} AS {name}" for sql, name in zip(one.inputs, taken, strict=True)]
         kinds = (scalar(sql, schema, node=result).type for sql in one.inputs)
-        fields += [Field(name, kind) for name, kind in zip(inputs, kinds, strict=True)]
-        folds.append(Fold(split.fold_name(result), _fold_type(one), one, inputs))
-    sql = f"SELECT {', '.join(columns)} FROM {{input}} WHERE {{on_time}}"
+        fields += [Field(name, kind) for name, kind in zip(taken, kinds, strict=True)]
+        folds.append(Fold(split.fold_name(result), _fold_type(one), one, taken))
+    sql = f"SELECT {', '.join(listed)} FROM {_taken(inputs)}"
     label = f"{node.kind} '{names[node]}'"
     return Folds(label, sql, node.keys, Schema(tuple(fields)).nullable(), tuple(folds))
 
@@ -122,7 +143,10 @@ def _fold_type(aggregator: Aggregator) -> str:
 
 
 def _call(partial: Partial, schema: Schema) -> str:
-    arguments = [expression(sql, schema) for sql in partial.arguments]
+    # DuckDB evaluates an argument before the condition, also where that does not hold.
+    guard = f"CASE WHEN {partial.condition} THEN {{}} END" if partial.condition else ""
+    guarded = (guard.format(sql) if guard and can_fail(sql, schema) else sql for sql in partial.arguments)
+    arguments = [expression(sql, schema) for sql in guarded]
     where = f" FILTER (WHERE {expression(partial.condition, schema)})" if partial.condition else ""
     return _CALLS[partial.call].format(*arguments, type=partial.type, where=where)
 
@@ -133,30 +157,36 @@ def _pane(window: Window, pane_us: int) -> str:
     return f"(epoch_us({TIME}) + {shift}) // {pane_us}"
 
 
-def steps(prefix: Prefix, names: dict[Node, str]) -> tuple[Step, ...]:
+def steps(prefix: Prefix, names: dict[Node, str], *, rejects: bool = False) -> tuple[Step, ...]:
     """Return the chain as SQL, one step per node."""
     found = []
     timed = False
     for node in prefix.chain:
-        found.append(Step(names[node], node.kind, _sql(node, timed), node.detail))
+        tried = attempts(row_expressions(node), node.inputs[0].schema) if rejects else {}
+        found.append(Step(names[node], node.kind, _sql(node, timed, tried), node.detail, tuple(tried.values())))
         timed = timed or isinstance(node, EventTime)
     return tuple(found)
 
 
-def _sql(node: Node, timed: bool) -> str:
+def _sql(node: Node, timed: bool, tried: dict[str, Attempt]) -> str:
     keep_time = f", {TIME}" if timed else ""
+    rows = f"(SELECT *, {columns(tried.values())} FROM {{input}})" if tried else "{input}"
+    where = f" WHERE {succeeded(tried.values())}" if tried else ""
     if isinstance(node, Filter):
+        if node.condition in tried:
+            one = tried[node.condition]
+            return f"SELECT * EXCLUDE ({one.column}) FROM {rows} WHERE {one.value}"
         return f"SELECT * FROM {{input}} WHERE {expression(node.condition, node.input.schema)}"
     if isinstance(node, Select):
-        return f"SELECT {_columns(node.columns, node.input.schema)}{keep_time} FROM {{input}}"
+        return f"SELECT {_columns(node.columns, node.input.schema, tried)}{keep_time} FROM {rows}{where}"
     if isinstance(node, WithColumns):
         new = dict(node.columns)
-        columns = _columns(tuple((n, new.get(n, _quoted(n))) for n in node.schema.names), node.input.schema)
-        return f"SELECT {columns}{keep_time} FROM {{input}}"
+        pairs = tuple((n, new.get(n, _quoted(n))) for n in node.schema.names)
+        return f"SELECT {_columns(pairs, node.input.schema, tried)}{keep_time} FROM {rows}{where}"
     if isinstance(node, Rename):
         old = dict(node.names)
-        pairs = ", ".join(f"{quote(old.get(n, n))} AS {quote(n)}" for n in node.schema.names)
-        return f"SELECT {pairs}{keep_time} FROM {{input}}"
+        renamed = ", ".join(f"{quote(old.get(n, n))} AS {quote(n)}" for n in node.schema.names)
+        return f"SELECT {renamed}{keep_time} FROM {{input}}"
     if isinstance(node, EventTime):
         return f"SELECT *, {quote(node.column)} AS {TIME} FROM {{input}} WHERE {quote(node.column)} IS NOT NULL"
     assert isinstance(node, Drop)
@@ -167,5 +197,6 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _columns(columns: Columns, schema: Schema) -> str:
-    return ", ".join(f"{expression(sql, schema)} AS {quote(name)}" for name, sql in columns)
+def _columns(listed: Columns, schema: Schema, tried: dict[str, Attempt]) -> str:
+    values = (tried[sql].value if sql in tried else expression(sql, schema) for _, sql in listed)
+    return ", ".join(f"{value} AS {quote(name)}" for value, (name, _) in zip(values, listed, strict=True))

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.contracts import Sink, Source
 from penstock.errors import BadValue, NotSerializable
+from penstock.masking import masked_spec
 from penstock.plan import joins, nodes, stateful
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
@@ -29,7 +30,7 @@ FromSpec = Callable[[dict[str, Any]], Any]
 
 
 def to_json(name: str, graph: Graph, pace: str, overload: str = "block") -> str:
-    """Write a plan as JSON; node ids are positions in the graph's order."""
+    """Write a plan as JSON, without secrets; node ids are positions in the graph's order."""
     ids = {node: number for number, node in enumerate(graph.nodes)}
     document = {
         "penstock": VERSION,
@@ -82,7 +83,7 @@ def _encode(value: Any, ids: dict[Node, int], label: str) -> Any:
         if spec is None:
             message = f"{type(value).__name__} '{value.name}' holds Python, which cannot be written as JSON"
             raise NotSerializable(message, node=label, hint="give it a spec(), or submit the file instead")
-        return {"source" if isinstance(value, Source) else "sink": spec}
+        return {"source" if isinstance(value, Source) else "sink": masked_spec(spec)}
     if isinstance(value, Window):
         more = [] if value == replace(value, max_us=None, clock="event") else [value.max_us, value.clock]
         return {"window": [value.kind, value.size_us, value.slide_us, value.offset_us, *more]}

@@ -20,8 +20,16 @@ def branches(node: Node, conditions: Sequence[tuple[str, str]]) -> dict[str, Fil
         error.node = error.node or "split"
         raise
     which = " ".join(f"WHEN {_closed(sql)} THEN {_text(name)}" for name, sql in conditions)
-    chosen = f"CASE {which} ELSE {_text(REST)} END"
+    chosen = f"CASE {which}{_ELSE} END"
     return {name: Filter(input=node, condition=f"{chosen} = {_text(name)}") for name in (*dict(conditions), REST)}
+
+
+def choice_of(node: Node) -> str | None:
+    """Return the expression that chooses a row's branch, if a node is one branch of a split."""
+    if not isinstance(node, Filter) or not node.condition.startswith("CASE "):
+        return None
+    chosen, ends, _ = node.condition.rpartition(f"{_ELSE} END = ")
+    return chosen if ends else None
 
 
 def _check(node: Node, conditions: Sequence[tuple[str, str]]) -> None:
@@ -44,3 +52,6 @@ def _closed(sql: str) -> str:
 def _text(name: str) -> str:
     quoted = name.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{quoted}'"
+
+
+_ELSE = f" ELSE {_text(REST)}"

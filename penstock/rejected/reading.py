@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,11 +12,10 @@ from penstock.connectors.topics import TopicSource
 from penstock.contracts import REJECTED, Rejected, Sink, Source
 from penstock.errors import BadSchema, MissingInput
 from penstock.rejected.rows import RejectedRow
-from penstock.schema import Schema
 from penstock.settings import Settings
 
-# JSON holds bytes as text in base64.
-_AS_TEXT = Schema({field.name: field.type.replace("binary", "string") for field in REJECTED})
+# What else there may be is noticed row by row.
+_ROWS = REJECTED.nullable()
 
 
 def place_of(where: str | None, sink: Sink | None) -> Source:
@@ -31,10 +29,10 @@ def place_of(where: str | None, sink: Sink | None) -> Source:
         return _folder(spec["path"])
     if where is None or (spec.get("kind") == "topic" and spec["name"] == where):
         # Not from its spec, which leaves passwords out.
-        return TopicSource(spec["name"], _AS_TEXT, spec["format"], connection=getattr(sink, "_connection", "log"))
+        return TopicSource(spec["name"], _ROWS, spec["format"], connection=getattr(sink, "_connection", "log"))
     if "/" in where or where.startswith(".") or spec.get("path") == where:
         return _folder(where)
-    return TopicSource(where, _AS_TEXT, "json")
+    return TopicSource(where, _ROWS, "json")
 
 
 def read_rejected(place: Source, job: str, settings: Settings) -> list[RejectedRow]:
@@ -46,8 +44,7 @@ def read_rejected(place: Source, job: str, settings: Settings) -> list[RejectedR
 
 
 def _folder(path: str) -> FileSource:
-    found = FileSource(path, REJECTED)
-    return found if found.format == "parquet" else FileSource(path, _AS_TEXT)
+    return FileSource(path, _ROWS)
 
 
 def _batches(place: Source) -> Iterator[pa.RecordBatch]:
@@ -64,6 +61,4 @@ def _row(values: dict[str, Any], place: Source) -> RejectedRow:
     if values["node"] is None or values["epoch"] is None:
         message = f"{place.name} holds something else than rejected rows: {values}"
         raise BadSchema(message, hint="give --from what rejected_to wrote")
-    raw = values["raw"]
-    values["raw"] = base64.b64decode(raw) if isinstance(raw, str) else raw
     return RejectedRow(**values)

@@ -8,7 +8,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 
@@ -30,17 +31,20 @@ class RejectedRow:
     @property
     def values(self) -> dict[str, Any]:
         """What the node was given."""
-        found: dict[str, Any] = json.loads(self.row or "{}")
+        # Numbers as they are written: a decimal has more digits than a float.
+        found: dict[str, Any] = json.loads(self.row or "{}", parse_float=Decimal)
         return found
 
 
 def row_json(row: dict[str, Any]) -> str:
-    """Return a row as JSON that a source can read again.
+    """Return a row as JSON that keeps all of it: `penstock.rejected.payloads` reads it again, by its schema.
+
+    Bytes are text in base64, times are ISO-8601, decimals are text, intervals microseconds, maps lists of pairs.
 
     >>> row_json({"at": datetime(2026, 1, 1, tzinfo=UTC), "data": b"ab"})
     '{"at": "2026-01-01T00:00:00Z", "data": "YWI="}'
     """
-    return json.dumps(row, default=_text, ensure_ascii=False)
+    return json.dumps(_plain(row), default=_text, ensure_ascii=False)
 
 
 def identified(rows: Iterable[RejectedRow]) -> list[tuple[str, RejectedRow]]:
@@ -54,9 +58,20 @@ def identified(rows: Iterable[RejectedRow]) -> list[tuple[str, RejectedRow]]:
     return found
 
 
-def _text(value: Any) -> str:
+def _plain(value: Any) -> Any:
+    """Return a value with maps as pairs: a key of JSON can only be text."""
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value):
+            return {key: _plain(part) for key, part in value.items()}
+        return [[_plain(key), _plain(part)] for key, part in value.items()]
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _text(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z") if value.tzinfo else value.isoformat()
-    if isinstance(value, bytes):
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
+    if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     return str(value)

@@ -11,6 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.connectors.binary_text import from_base64
 from penstock.connectors.csv_format import header
 from penstock.connectors.files import FileSource
 from penstock.connectors.listing import base_folder, is_glob
@@ -138,7 +139,8 @@ def _folder_and_pattern(source: FileSource) -> tuple[str, str]:
 
 def _key(row: Return) -> bytes | None:
     key = row.values.get("_key")
-    return key.encode() if isinstance(key, str) else None
+    # Bytes are base64 in the row's JSON.
+    return from_base64(key) if isinstance(key, str) else None
 
 
 def _parquet(rows: pa.RecordBatch) -> bytes:

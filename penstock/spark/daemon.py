@@ -5,6 +5,7 @@ A query needs several workers for each core, and imports take each of them a sec
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 
@@ -25,4 +26,6 @@ if __name__ == "__main__":
     if not any(name.endswith("lookup_data_sources") for name in sys.argv):
         for name in NEEDED:
             import_module(name)
+        # A worker collects garbage after each task: without this it would look through all these modules each time.
+        gc.freeze()
     manager()

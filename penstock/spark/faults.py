@@ -8,11 +8,13 @@ import re
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from penstock import errors
-from penstock.errors import DiskFull, ExpressionFailed, PenstockError, SparkFailed, StoreFailed
+from penstock.errors import CheckpointDamaged, DiskFull, ExpressionFailed, PenstockError, SparkFailed, StoreFailed
+from penstock.masking import masked_text
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
-from penstock.plan.nodes import Filter, Select, WithColumns
+from penstock.plan.row_expressions import row_expressions
 from penstock.plan.stateful import Aggregate
+from penstock.spark.checkpoints.checkpoint import ANEW
 from penstock.spark.epochs.staging import PLANNING, Staging
 
 _TRY = {
@@ -30,6 +32,8 @@ _TRY = {
     "CONVERSION_INVALID_INPUT": "use the try_ form of the function: it gives null",
 }
 
+# What Spark says of files of its checkpoint that are damaged or gone.
+_STATE = ("CANNOT_LOAD_STATE_STORE", "STREAMING_CHECKPOINT_", "STATE_STORE_INVALID_", "ChecksumException")
 _STORES = ("org.apache.hadoop.fs.s3a.", "software.amazon.awssdk.")
 
 
@@ -52,8 +56,11 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
         message = "a Python worker of Spark died: it was killed, ran out of memory, or ended by itself"
         hint = "run again: the job goes on from its checkpoint; if it lacks memory, lower the parallelism"
         return SparkFailed(message, hint=hint, transient=True)
+    if any(kind in text for kind in _STATE):
+        message = f"Spark cannot read its part of the checkpoint: {_cause(text)[:500]}"
+        return CheckpointDamaged(message, hint=f"`penstock checkpoints` shows what is damaged; {ANEW}")
     if any(library in text for library in _STORES):
-        message = f"Spark cannot use the store of its checkpoint: {_cause(text)[:300]}"
+        message = f"Spark cannot use the store of its checkpoint: {masked_text(_cause(text))[:300]}"
         return StoreFailed(message, hint="run again when the store is well: the job goes on from there", transient=True)
     return _expression(text, graph) or _unknown(text)
 
@@ -73,15 +80,25 @@ def lost_jvm(error: BaseException) -> SparkFailed | None:
 
 def _expression(text: str, graph: Graph) -> ExpressionFailed | None:
     found = next((re.search(rf"\[({name})(?:\.\w+)?\]\s*(.*)", text) for name in _TRY if f"[{name}" in text), None)
-    if found is None:
-        return None
     fragment = _fragment(text)
     where = [(node, sql) for node in graph.nodes for sql in _expressions(node) if fragment and fragment in sql]
+    if found is None and where:
+        # Spark points at the SQL: whatever its error is called, an expression of ours raised it.
+        found = re.search(r"\[([A-Z][A-Z_]+)(?:\.\w+)?\]\s*(.*)", text)
+    if found is None:
+        return None
     node, sql = where[0] if where else (None, fragment or "an expression")
     reason = re.split(r"\s+(?:Use|If necessary|To return|Verify)\b", found[2])[0]
     message = f'"{sql}" failed on a row: {reason}'
     label = graph.label(node) if node is not None else None
-    return ExpressionFailed(message, node=label, hint=_TRY[found[1]])
+    hint = _TRY.get(found[1], "guard it: CASE WHEN ... THEN ... END")
+    if (
+        node is not None
+        and graph.rejected_to is None
+        and any((fragment or sql) in one for one in row_expressions(node))
+    ):
+        hint += "; or send such rows aside: Pipeline(..., rejected_to=sink)"
+    return ExpressionFailed(message, node=label, hint=hint)
 
 
 def _fragment(text: str) -> str | None:
@@ -93,20 +110,14 @@ def _fragment(text: str) -> str | None:
 
 
 def _expressions(node: Node) -> list[str]:
-    if isinstance(node, Filter):
-        return [node.condition]
-    if isinstance(node, Select | WithColumns):
-        return [sql for _, sql in node.columns]
-    if isinstance(node, Aggregate):
-        inputs = [sql for aggregator in node.python.values() for sql in aggregator.inputs]
-        return [what for _, what in node.aggregates if isinstance(what, str)] + inputs
-    return []
+    aggregates = [what for _, what in node.aggregates if isinstance(what, str)] if isinstance(node, Aggregate) else []
+    return [*aggregates, *row_expressions(node)]
 
 
 def _unknown(text: str) -> SparkFailed:
     if os.environ.get("PENSTOCK_DEBUG"):
-        return SparkFailed(f"Spark failed: {text}")
-    message = f"Spark failed: {_cause(text)[:500]}"
+        return SparkFailed(f"Spark failed: {masked_text(text)}")
+    message = f"Spark failed: {masked_text(_cause(text))[:500]}"
     return SparkFailed(message, hint="run it again with PENSTOCK_DEBUG=1 to see all that Spark said")
 
 

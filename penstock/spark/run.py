@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.contracts import REJECTED, Offsets
 from penstock.durations import micros
-from penstock.errors import PenstockError, SparkFailed
+from penstock.errors import CheckpointDamaged, PenstockError, SparkFailed
 from penstock.folders import Folder
-from penstock.plan.graph import Graph
+from penstock.plan.graph import Graph, stateful_above
 from penstock.plan.nodes import EventTime, Read
 from penstock.plan.overload import Overload
 from penstock.plan.pace import Pace
@@ -32,8 +32,11 @@ from penstock.spark.checkpoints.checkpoint import Checkpoint, data_folder
 from penstock.spark.checkpoints.damage import mend, suspect
 from penstock.spark.checkpoints.layout import keep_layout, layout, query_layout
 from penstock.spark.checkpoints.migrate import migrate
+from penstock.spark.checkpoints.preflight import check_before_run, check_notes
 from penstock.spark.checkpoints.stores import connect, store_settings, with_store
-from penstock.spark.epochs.clock import BEGIN_OF_TIME, END_OF_TIME, is_over, read_ticks
+from penstock.spark.epochs.clock import BEGIN_OF_TIME, END_OF_TIME
+from penstock.spark.epochs.compaction import Compaction, readers
+from penstock.spark.epochs.dropped import DroppedRows
 from penstock.spark.epochs.figures import Figures
 from penstock.spark.epochs.idle import IdleSources, recall_times
 from penstock.spark.epochs.notes import last_offsets, reached_offsets
@@ -81,7 +84,7 @@ class Run:
         self.error: PenstockError | None = None
         self._idle = IdleSources(self.checkpoint, self._offsets)
         self._figures = Figures(graph, self._idle, self._offsets)
-        self._alarm = Alarm(self.checkpoint.folder)
+        self._alarm = Alarm(self.checkpoint.folder, self.checkpoint.wakeups)
         self._pressure = Pressure(graph, self.checkpoint)
         self._reached: dict[Read, Offsets] = {}
         self._stopping = threading.Event()
@@ -170,7 +173,10 @@ class Run:
         replayable = all(read.source.replayable for read in self.graph.reads)
         by_clock = any(isinstance(node, Grouped) and node.by_clock for node in self.graph.nodes)
         changes = self.checkpoint.migration is not None
-        mend(data_folder(self.checkpoint.root), replayable=replayable, changes=changes, by_clock=by_clock)
+        root, data = self.checkpoint.root, data_folder(self.checkpoint.root)
+        check_notes(root, data)
+        mend(data, replayable=replayable, changes=changes, by_clock=by_clock)
+        check_before_run(root, data)
         for read in self.graph.reads:
             folder = self.checkpoint.source(self.graph.name(read))
             keep_reader(folder, read.source, self.settings)
@@ -189,7 +195,7 @@ class Run:
         )
         self._keep_layout()
         recall_times(self.checkpoint, self._compiled)
-        if resumes(self.graph.nodes) and not is_over(read_ticks(self.checkpoint.folder)):
+        if resumes(self.graph.nodes) and not self.checkpoint.ticks.is_over():
             self.checkpoint.tick(BEGIN_OF_TIME)
         for query in self._compiled:
             self._open_sinks(query)
@@ -200,6 +206,10 @@ class Run:
 
     def _keep_layout(self) -> None:
         known = {one.name: query_layout(one) for one in self._compiled}
+        self._compaction = Compaction(
+            {one.name: one for one in (self.checkpoint.ticks, self.checkpoint.wakeups)},
+            (readers(self.checkpoint, one, known[one.name].sources) for one in self._compiled),
+        )
         keep_layout(self.checkpoint.folder, layout(self.name, self.graph, self.settings.lane, self.pace, known))
 
     def _open_sinks(self, query: Query) -> None:
@@ -216,13 +226,21 @@ class Run:
         started: list[StreamingQuery] = []
         ready = threading.Event()
 
-        def observed() -> dict[str, int]:
+        def running() -> StreamingQuery:
             ready.wait()
+            return started[0]
+
+        def observed() -> dict[str, int]:
             # As text: every step into the map would be a call to the JVM, in every epoch.
-            text = started[0]._jsq.streamingQuery().lastExecution().observedMetrics().toString()
+            text = running()._jsq.streamingQuery().lastExecution().observedMetrics().toString()
             return read_metrics(text)
 
         writer = EpochWriter(query, self.checkpoint, observed)
+        if query.context.wakeups is not None:
+            writer.rings.create()
+        if operators := [self.graph.label(node) for write in query.outputs for node in stateful_above(write)]:
+            in_tasks = writer.outbox is None and any(write.sink.partitions is not None for write in query.outputs)
+            writer.dropped = DroppedRows(running, operators, in_tasks, spark)
         writer.on_done = partial(self._note_progress, query, writer)
         self.writers.append(writer)
         parted = {self.graph.name(write): write.sink.partitions for write in query.outputs}
@@ -270,7 +288,7 @@ class Run:
         for query in self.queries:
             self._note_failure(query)
         self._commit_progress()
-        if isinstance(self.error, SparkFailed):
+        if isinstance(self.error, SparkFailed | CheckpointDamaged):
             with contextlib.suppress(Exception):
                 suspect(self.checkpoint.folder)
 
@@ -297,7 +315,7 @@ class Run:
     def _close_windows(self) -> None:
         self._idle.close()
         timed = any(isinstance(node, EventTime) for node in self.graph.nodes)
-        if not self._closed and timed and not is_over(read_ticks(self.checkpoint.folder)):
+        if not self._closed and timed and not self.checkpoint.ticks.is_over():
             self.checkpoint.tick(END_OF_TIME)
         self._closed = True
 
@@ -326,6 +344,7 @@ class Run:
             if connected and reached:
                 read.source.commit(reached)
         self._pressure.note(writer, held)
+        self._compaction.run()
 
     def _commit_progress(self) -> None:
         """Tell sources how far the last epoch came: Spark tells them only when it plans the next one."""

@@ -42,6 +42,8 @@ _DEFAULTS = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    # What Spark hides in its own plans and logs; its default lacks a login's JAAS configuration and private keys.
+    "spark.redaction.regex": "(?i)secret|passw|passphrase|token|(access|account)[.]?key|jaas|credential|key[.]pem",
 }
 _PROVIDERS = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
@@ -160,10 +162,7 @@ def _start(settings: Settings) -> SparkSession:
     conf = _conf(settings, start_options(java))
     log = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getpid()}.log"
     try:
-        with log.open("ab") as stderr:
-            gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                conf, popen_kwargs={"stderr": stderr}
-            )
+        gateway = _gateway(conf, log)
         handler = _handler()
         # It would print what fails as a line with the whole stack, before the error reaches the user in our words.
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -178,6 +177,20 @@ def _start(settings: Settings) -> SparkSession:
             raise PortTaken(message, hint="free it, or leave the port to Spark (spark.*.port = 0)") from error
         message = f"Spark did not start: {error}"
         raise SparkFailed(message, hint=f"its log is {log}; `penstock doctor` shows what was found") from error
+
+
+def _gateway(conf: SparkConf, log: Path) -> Any:
+    """Return the connection to the JVM of this process, and launch that if there is none, or if it has died.
+
+    PySpark uses the first one for every later session: another one would start, take memory and never be asked.
+    """
+    running: Any = SparkContext._gateway
+    process = getattr(running, "proc", None)
+    if running is not None and (process is None or process.poll() is None):
+        return running
+    SparkContext._gateway = SparkContext._jvm = None
+    with log.open("ab") as stderr:
+        return launch_gateway(conf, popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
 
 
 def _conf(settings: Settings, java_options: str) -> SparkConf:

@@ -67,3 +67,19 @@ def test_a_java_that_does_not_start_as_spark_starts_it_is_noticed(
 def test_a_package_is_ok_only_between_its_bounds(monkeypatch: pytest.MonkeyPatch, found: str, status: str) -> None:
     monkeypatch.setattr(doctor, "version", lambda name: found)
     assert doctor._package("pyspark", "4.3", "4.4", "missing", "").status == status
+
+
+def test_doctor_and_explain_show_no_secret(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "kafka://ada:Hunter-2@127.0.0.1:1?sasl.oauthbearer.client.secret=Hunter-2"
+    monkeypatch.setenv("PENSTOCK_LOG", url)
+    monkeypatch.setenv("PENSTOCK_CONNECTIONS", f"shop=postgresql://ada:Hunter-2@db/shop,log2={url}")
+    Path("job.py").write_text(
+        "import penstock as ps\n"
+        f"rows = ps.from_items([{{'n': 1}}], 'n bigint').to(ps.topic('t', connection={url!r}))\n"
+        "pipeline = ps.Pipeline('p', rows)\n"
+    )
+    said = [penstock("doctor")]
+    said += [penstock("explain", "job.py", "--format", form) for form in ("text", "json", "dot", "mermaid")]
+    assert [each.code for each in said] == [0] * 5, said
+    assert not [each for each in said if "Hunter-2" in each.out + each.err]
+    assert "secret=***" in said[2].out

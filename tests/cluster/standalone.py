@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import psutil
 import pyspark
 
 from penstock.spark.java import find_java
+from tests import waiting
 
 WAIT_SECONDS = 400
 ORPHAN_SECONDS = 15
@@ -91,11 +91,8 @@ def _started(ends: ExitStack, folder: Path, says: re.Pattern[str], kind: str, *o
 
 
 def wait_for(condition: Callable[[], object], otherwise: str) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)
+    """Wait until something is true, as long as a loaded machine needs to start a cluster."""
+    waiting.wait_for(condition, otherwise, seconds=WAIT_SECONDS)
 
 
 def _environment() -> dict[str, str]:

@@ -285,8 +285,10 @@ def test_wrong_formats_types_and_columns_are_refused(tmp_path):
         FileSink(str(tmp_path), "xml")
     with pytest.raises(BadSchema, match="csv cannot hold column 'a' of type array<int>"):
         opened(tmp_path, "csv", schema=Schema("a array<int>"))
-    with pytest.raises(BadSchema, match="json cannot hold column 'a' of type binary"):
-        opened(tmp_path, "json", schema=Schema("a binary"))
+    with pytest.raises(BadSchema, match="json cannot hold column 'a' of type interval"):
+        opened(tmp_path, "json", schema=Schema("a interval day to second"))
+    with pytest.raises(BadSchema, match="csv cannot hold column 'a' of type binary"):
+        opened(tmp_path, "csv", schema=Schema("a binary"))
     with pytest.raises(UnknownColumn, match="unknown column 'c'"):
         opened(tmp_path, partition_by="c")
 

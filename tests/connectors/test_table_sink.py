@@ -215,11 +215,8 @@ def test_a_connection_is_a_name_in_the_settings_or_a_url(tmp_path: Path) -> None
 def test_a_plan_keeps_no_password() -> None:
     sink = TableSink("t", "postgresql://ada:secret@h/d", "upsert", ("k",), "gone", "at_least_once")
     assert "secret" not in repr(sink.spec())
-    again = sink_from_spec(sink.spec())
-    assert again == sink
-    again.within("job", Settings())
     with pytest.raises(SettingsError, match="not kept in plans"):
-        again.check()
+        sink_from_spec(sink.spec())
 
 
 def test_a_pipeline_that_upserts_rows_without_a_key_is_refused_when_it_is_built() -> None:

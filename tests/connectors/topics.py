@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+
+from tests.waiting import wait_for
 
 SECONDS = 30
 
@@ -107,11 +108,7 @@ def fresh(bootstrap: str, prefix: str = "t") -> Topic:
 
 def until(holds: Callable[[], bool]) -> None:
     """Wait until something holds."""
-
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
+    wait_for(holds, seconds=SECONDS, poll=0.02)
 
 
 @cache

@@ -235,7 +235,7 @@ class Run:
     def _kill_broker(self) -> str:
         assert self.broker is not None
         self.broker.kill()
-        time.sleep(self.chance.random() * 2)
+        self.driver.rest(self.chance.random() * 2)
         self.broker.start()
         return "broker"
 

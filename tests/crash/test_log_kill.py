@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -70,14 +69,19 @@ def _wait_for_a_moment(recorder: Recorder, chance: random.Random) -> None:
     assert recorder.wait(lambda now: now.acknowledged > acknowledged, 60), "nothing is acknowledged any more"
     match chance.choice(["time", "records", "transaction", "transaction"]):
         case "time":
-            time.sleep(chance.random() * 0.5)
+            _let_pass(recorder, chance.random() * 0.5)
         case "records":
             many = acknowledged + chance.randint(1, 1000)
             recorder.wait(lambda now: now.acknowledged >= many, 10)
         case "transaction":
             several = ends + chance.randint(1, 10)
             recorder.wait(lambda now: now.ends >= several, 10)
-            time.sleep(chance.random() * 0.005)
+            _let_pass(recorder, chance.random() * 0.005)
+
+
+def _let_pass(recorder: Recorder, seconds: float) -> None:
+    """Any time at all is a moment for a crash: there is no condition to wait for."""
+    recorder.wait(lambda now: False, seconds)
 
 
 def _leave_what_a_crash_leaves(data: Path, chance: random.Random) -> None:

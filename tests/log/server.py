@@ -42,6 +42,12 @@ class LogProcess:
         return self._process.pid
 
     @property
+    def peak_memory(self) -> int:
+        """The most memory that the process has had, in bytes."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+    @property
     def said(self) -> str:
         """All that it wrote to its log so far, in this life and the ones before."""
         return self._output.read_text(errors="replace")

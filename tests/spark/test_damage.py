@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from penstock.spark.checkpoints.damage import mend
 from penstock.spark.checkpoints.inspect import inspect
 from penstock.spark.checkpoints.savepoints import create_savepoint
 from tests.spark.stateful_jobs import expected, feed, job, on, snapshots_soon, written
+from tests.waiting import wait_for
 
 FED = 4
 
@@ -33,7 +33,7 @@ def stopped(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Cal
             for number in range(FED):
                 feed(data / "in", number)
                 run.process_available()
-            _wait_for(lambda: len({path.parent for path in _snapshots(data)}) == 2)
+            wait_for(lambda: len({path.parent for path in _snapshots(data)}) == 2)
             run.stop()
             run.wait()
         shutil.copytree(data, _backup(data))
@@ -51,13 +51,6 @@ def _as_it_was(data: Path) -> Path:
     shutil.rmtree(data)
     shutil.copytree(_backup(data), data)
     return data
-
-
-def _wait_for(there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not there():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _snapshots(data: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import psutil
 import pytest
 
 import penstock as ps
@@ -123,11 +124,17 @@ def test_an_average_of_what_the_state_holds_keeps_it_and_so_does_another_lane(jo
     assert job.wrote("sums", "k, n, total, mean") == [("a", 10, 90, 9.0), ("b", 10, 100, 10.0)]
 
 
+def jvms() -> list[int]:
+    return sorted(child.pid for child in psutil.Process().children() if child.name() == "java")
+
+
 def test_state_is_cut_anew_on_rocksdb_and_parallelism_changes_freely(job: Job) -> None:
     out = job.out(summed(job.rows()), "sums")
     job.run(out, state="rocksdb")
+    before = jvms()
     same = job.run(out, state="rocksdb", parallelism=1)
     assert same.notice is None
+    assert jvms() == before, "the session of one core runs in the JVM of the one before it"
     again = job.run(out, state="rocksdb", state_partitions=3, until="ended")
     assert again.notice == "the state has 3 partitions now; epochs go on in generation 2"
     assert job.wrote("sums", "k, n, total") == expected(range(30))

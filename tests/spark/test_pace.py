@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import penstock as ps
 from penstock.errors import BadValue, CheckpointMismatch, MissingPart
 from penstock.settings import Settings
 from tests.connectors.topics import Topic, fresh
+from tests.waiting import wait_for
 
 SECONDS = 180
 JOB = """
@@ -54,11 +54,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
 
 def until(holds: Callable[[], bool], job: subprocess.Popen[str]) -> None:
     """Wait until something holds; a job of its own starts a JVM first."""
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert job.poll() is None, "the job ended"
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.1)
+    wait_for(holds, seconds=SECONDS, poll=0.1, while_=lambda: job.poll() is None)
 
 
 def numbers(topic: Topic) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -51,3 +52,12 @@ def test_workers_are_forked_from_a_process_that_has_imported_what_they_need(sett
     told = ps.from_items([{"n": 1}], "n bigint").map(parent, schema="command string")
     found = run_to_end(ps.Pipeline("p", told.to(ps.collect()).named("out")), {}, settings=settings)
     assert "penstock.spark.daemon" in found["out"][0]["command"]
+
+
+def test_workers_do_not_search_imported_modules_for_garbage_after_each_task(settings: Settings) -> None:
+    def frozen(row: dict[str, object]) -> dict[str, object]:
+        return {"frozen": gc.get_freeze_count(), "left": len(gc.get_objects())}
+
+    told = ps.from_items([{"n": 1}], "n bigint").map(frozen, schema="frozen bigint, left bigint")
+    found = run_to_end(ps.Pipeline("p", told.to(ps.collect()).named("out")), {}, settings=settings)
+    assert found["out"][0]["frozen"] > 5 * found["out"][0]["left"]

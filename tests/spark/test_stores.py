@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.checkpoints.store_lease import StoreLease
 from penstock.spark.jars import jar_sets
 from tests.s3 import BUCKET, SpoilingProxy
+from tests.waiting import wait_for
 
 JOB = """
 import penstock as ps
@@ -168,7 +169,7 @@ class Driver:
         """Wait until some more epochs are done, or the process has ended."""
         commits = self.there / "queries" / "final" / "commits"
         before = len(commits.names())
-        wait_for(lambda: len(commits.names()) >= before + more or run.poll() is not None)
+        wait_for(lambda: len(commits.names()) >= before + more or run.poll() is not None, seconds=180)
 
     def refuse_all_but_a_clear_error(self) -> None:
         assert "StoreFailed" in self.said
@@ -238,10 +239,3 @@ def batch() -> collections.Counter[tuple[str, int, int]]:
     for number in range(3000):
         found[f"k{number % 7}", number // 60].append(number)
     return collections.Counter((key, len(group), sum(group)) for (key, _), group in found.items())
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 180) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come to pass"
-        time.sleep(0.05)

@@ -96,10 +96,14 @@ class Compaction:
             with open(path, "wb") as file:
                 file.write(_BARRIER)
             self._place.put(path, noted["barrier"])
+            self._place.harden([noted["barrier"]])
         self._place.remove(noted["from"])
         self._place.show([(noted["staged"], noted["final"])])
+        # Whoever began it may have shown the merged file; without the note, nobody would remove the others again.
+        self._place.settle(noted["from"])
         if noted["barrier"]:
             self._place.remove([noted["barrier"]])
+            self._place.settle([noted["barrier"]])
         self._note(self._number, {})
 
     def _note(self, number: int, noted: dict[str, Any]) -> None:

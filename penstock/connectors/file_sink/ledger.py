@@ -98,6 +98,8 @@ def _newest(place: Place) -> Iterator[Moves]:
 
 def _show(place: Place, moves: Moves, staged: Container[str]) -> None:
     place.show([(name, final) for name, final in moves if name in staged])
+    # Names that a killed run has given may not be on the disk yet, and the next epoch's entry replaces this one.
+    place.settle(final for _, final in moves)
 
 
 def _key(epoch: Epoch) -> str:

@@ -7,13 +7,12 @@ import fcntl
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 from penstock.connectors.file_sink.places import OWN, Found, Outrun
-from penstock.connectors.notes import sync_folder
 from penstock.errors import DiskFull, SettingsError, SinkFailed
+from penstock.folders.durable import make_folders, settle, sync, sync_all
 
 _LONG = 1 << 16
 
@@ -23,6 +22,7 @@ class LocalPlace:
 
     def __init__(self, root: str) -> None:
         self.url = root
+        self._named: set[str] = set()
 
     def check(self) -> None:
         """Raise a SettingsError if the folder cannot be written."""
@@ -52,17 +52,26 @@ class LocalPlace:
     def harden(self, names: Iterable[str]) -> None:
         """Have files and their names on the disk."""
         paths = [self._at(name) for name in names]
-        _sync_all([*paths, *{os.path.dirname(path) for path in paths}])
+        folders = {os.path.dirname(path) for path in paths}
+        # A run's staging folder goes when it is empty, and comes again.
+        above = {os.path.dirname(folder) for folder in folders}
+        settle(above)
+        sync_all([*paths, *folders, *above])
 
     def show(self, moves: Sequence[tuple[str, str]]) -> None:
         """Rename files."""
-        moved = set()
+        make_folders({os.path.dirname(self._at(final)) for _, final in moves})
         for staged, final in moves:
-            target = self._made(final)
             with suppress(FileNotFoundError):
-                os.replace(self._at(staged), target)
-                moved.add(os.path.dirname(target))
-        _sync_all(list(moved))
+                os.replace(self._at(staged), self._at(final))
+        self.settle(final for _, final in moves)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Sync the folders of names, and theirs."""
+        folders = {os.path.dirname(self._at(name)) for name in names}
+        there = [folder for folder in folders if os.path.isdir(folder)]
+        settle(there)
+        sync_all(there)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, and folders of Penstock's own that are empty then."""
@@ -99,7 +108,8 @@ class LocalPlace:
 
     def swap(self, name: str, data: bytes, version: bytes | None) -> bytes:
         """Replace a small file of this content; data is one line."""
-        path = self._made(name)
+        path = self._at(name)
+        make_folders([os.path.dirname(path)])
         with _locked(os.path.dirname(path)):
             if (self.read(name) or (None, None))[0] != version:
                 raise Outrun(name)
@@ -107,6 +117,10 @@ class LocalPlace:
                 _write_anew(path, data + b"\n")
             else:
                 _append(path, data + b"\n")
+            if name not in self._named:
+                # Who wrote it first may have been killed before its name was on the disk.
+                sync(os.path.dirname(path))
+                self._named.add(name)
         return data
 
     @contextmanager
@@ -131,24 +145,13 @@ class LocalPlace:
         return path
 
 
-def _sync_all(paths: Sequence[str]) -> None:
-    """Sync files and folders side by side: the file system writes its journal once for many."""
-    if len(paths) < 2:
-        for path in paths:
-            sync_folder(path)
-        return
-    with ThreadPoolExecutor(min(len(paths), 16)) as pool:
-        for _ in pool.map(sync_folder, paths):
-            pass
-
-
 def _write_anew(path: str, data: bytes) -> None:
     with open(f"{path}.tmp", "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     os.replace(f"{path}.tmp", path)
-    sync_folder(os.path.dirname(path))
+    sync(os.path.dirname(path))
 
 
 def _append(path: str, data: bytes) -> None:

@@ -24,6 +24,7 @@ from obstore.store import S3Store, from_url
 from penstock.connectors.file_sink.places import OWN, Found, Outrun
 from penstock.errors import PenstockError, SettingsError, SinkFailed
 from penstock.folders.objects import ATTEMPTS, ObjectFolder
+from penstock.masking import masked_text
 
 _AT_ONCE = 16
 # A request that hangs is given up after the first, all tries of it together after the second.
@@ -84,6 +85,9 @@ class ObjectPlace:
 
         self._each(copy, moves)
         self.remove(staged for staged, _ in moves)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Do nothing: what the store has taken is durable."""
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects, those that are there."""
@@ -162,7 +166,7 @@ class ObjectPlace:
     def _words(self, error: Exception) -> tuple[str, str]:
         """Return what went wrong, and what to do."""
         said = re.search(r"<Message>(.*?)</Message>", str(error), re.DOTALL)
-        why = said.group(1) if said else str(error).split("\n")[0]
+        why = masked_text(said.group(1) if said else str(error)).split("\n")[0]
         bucket = self.url.split("/")[2]
         if "NoSuchBucket" in str(error):
             return f"there is no bucket {bucket!r} for {self.url}", "make the bucket, or correct its name"

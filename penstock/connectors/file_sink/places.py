@@ -48,6 +48,9 @@ class Place(Protocol):
     def show(self, moves: Sequence[tuple[str, str]]) -> None:
         """Give files new names, and have those survive a power cut; what is gone was moved before."""
 
+    def settle(self, names: Iterable[str]) -> None:
+        """Have what was shown or removed under these names, maybe by a process that was killed, survive a power cut."""
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, those that are there."""
 

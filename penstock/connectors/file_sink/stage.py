@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.connectors.file_sink.places import Place, staged_name
 from penstock.connectors.writers import ENDINGS, Writer, iso, open_writer
+from penstock.folders.durable import sync
 
 # Stores copy at most 5 GB in one request, and readers share work by files.
 _MOST_BYTES = 1 << 30
@@ -95,7 +96,12 @@ class Stage:
         writer, path, file = self._open[folder]
         writer.close()
         file["size"] = os.path.getsize(path)
+        if self._shown:
+            # Nothing hardens it later: the epoch may be over as soon as this task is.
+            sync(path)
         self._place.put(path, file["staged"])
+        if self._shown:
+            self._place.settle([file["staged"]])
         del self._open[folder]
         self._files.append(file)
 

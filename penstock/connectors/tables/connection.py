@@ -6,7 +6,8 @@ import os
 
 from penstock.connectors.tables.database import Database
 from penstock.errors import BadValue, SettingsError, choices
-from penstock.settings import Settings, masked
+from penstock.masking import masked
+from penstock.settings import Settings
 
 _FORMS = 'write "postgresql://user:password@host:5432/database" or "sqlite:///path"'
 _EXAMPLES = (

@@ -30,8 +30,8 @@ from penstock.connectors.tables.postgres_text import csv_rows
 from penstock.connectors.tables.postgres_types import TAKEN, spark_type, type_of
 from penstock.contracts import ROW_REMOVED
 from penstock.errors import BadValue, SettingsError
+from penstock.masking import is_secret, masked
 from penstock.schema import Field
-from penstock.settings import HIDDEN, masked
 
 # A server that is being restarted is back within this time.
 _PATIENCE_S = 30.0
@@ -87,6 +87,10 @@ class Postgres(Database):
             hint = 'write "postgresql://user:password@host:5432/database"; in a password, "/" is %2F and "@" is %40'
             raise BadValue(message, hint=hint) from error
 
+    @property
+    def _secrets(self) -> list[str]:
+        return [str(value) for name, value in self.login.items() if is_secret(name)]
+
     def check(self) -> None:
         """Raise a SettingsError if the server cannot be reached or lets this user not in."""
         try:
@@ -96,9 +100,6 @@ class Postgres(Database):
 
     def answers(self) -> None:
         """Raise at once if the server cannot be reached or lets this user not in."""
-        if self.login.get("password") == HIDDEN:
-            message = f"the password for {self.place} is not kept in plans"
-            raise SettingsError(message, hint="name the connection, and give its URL in Settings.connections")
         self._connect().close()
 
     @contextmanager
@@ -169,7 +170,7 @@ class Postgres(Database):
             connection = psycopg.connect(**mine, autocommit=True)
             connection.execute(_SESSION)
         except psycopg.Error as error:
-            raise no_connection(error, self.place) from error
+            raise no_connection(error, self.place, self._secrets) from error
         return connection
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import psycopg
 
 from penstock.errors import DiskFull, PenstockError, SinkFailed
+from penstock.masking import without
 
 # Classes and codes of SQLSTATE after which the same transaction may well succeed.
 _PASSING = ("08", "40", "57P", "55P03", "53300", "53200", "53400")
@@ -48,10 +50,10 @@ def failed(error: psycopg.Error, table: str, place: str) -> PenstockError:
     return SinkFailed(message, hint=hint)
 
 
-def no_connection(error: psycopg.Error, place: str) -> Unreachable:
+def no_connection(error: psycopg.Error, place: str, secrets: Iterable[str] = ()) -> Unreachable:
     """Return an error of connecting; the server's reason comes as text only."""
     # libpq's last line may be a question of its own: what the hint says, less plainly.
-    said = str(error).partition("\n\tIs the server running")[0].strip().splitlines()[-1].strip()
+    said = without(str(error), secrets).partition("\n\tIs the server running")[0].strip().splitlines()[-1].strip()
     for reason, hint in _KEPT_OUT.items():
         if reason.search(said):
             message = f"{place} refuses the login: {said.rpartition('FATAL:')[2].strip()}"

@@ -16,8 +16,9 @@ from penstock.connectors.tables.database import Database, Session, quoted
 from penstock.connectors.tables.reading_values import arrow_table
 from penstock.contracts import Rejected, Source
 from penstock.errors import MissingInput, PenstockError, SettingsError, SinkFailed, SourceFailed, choices
+from penstock.masking import masked
 from penstock.schema import Schema
-from penstock.settings import Settings, masked
+from penstock.settings import Settings
 
 FILES = "files"
 
@@ -48,6 +49,10 @@ class DatabaseTable(TableSource):
         """Return what rebuilds it from JSON; passwords are left out."""
         where = masked(self._connection)
         return {"kind": "read_table", "name": self.name, "connection": where, "schema": self.schema.ddl}
+
+    def hidden(self) -> object:
+        """Return the connection as it was given."""
+        return self._connection
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> DatabaseTable:

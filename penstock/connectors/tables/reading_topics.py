@@ -9,8 +9,9 @@ import pyarrow as pa
 from penstock.connectors.tables.reading import TableSource, whole
 from penstock.connectors.topics import TopicSource
 from penstock.errors import BadSchema
+from penstock.masking import masked
 from penstock.schema import Schema
-from penstock.settings import Settings, masked
+from penstock.settings import Settings
 
 
 class TopicTable(TableSource):
@@ -31,6 +32,10 @@ class TopicTable(TableSource):
         where = masked(self._connection)
         made = {"kind": "read_table", "name": self.name, "connection": where, "schema": self.schema.ddl}
         return {**made, "key": list(self._key)}
+
+    def hidden(self) -> object:
+        """Return the connection as it was given."""
+        return self._connection
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> TopicTable:

@@ -16,6 +16,7 @@ from penstock.connectors.tables.ledger import ADDED, COLUMNS
 from penstock.connectors.tables.sqlite_values import affinity, python_rows, spark_type, taken, type_of
 from penstock.contracts import ROW_REMOVED
 from penstock.errors import BadValue, DiskFull, PenstockError, SettingsError, SinkFailed
+from penstock.folders.durable import make_folders
 from penstock.schema import Field
 
 # Another program may be writing for so long.
@@ -86,10 +87,12 @@ class Sqlite(Database):
         return affinity(column.type) in taken(field.type)
 
     def _connect(self) -> sqlite3.Connection:
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        make_folders([os.path.dirname(self._path)])
         connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
         # Readers and the one writer then do not wait for each other.
         connection.execute("PRAGMA journal_mode = WAL")
+        # A commit is on the disk when it returns; builds of SQLite may have a laxer default for WAL.
+        connection.execute("PRAGMA synchronous = FULL")
         return connection
 
     def _failed(self, error: sqlite3.Error, table: str) -> PenstockError:

@@ -13,8 +13,9 @@ from penstock.connectors.tables.layout import make_or_check
 from penstock.connectors.tables.ledger import Ledger
 from penstock.contracts import ROW_REMOVED, WHY, Epoch, Guarantee, Sink
 from penstock.errors import BadSchema, BadValue, SettingsError, SinkFailed, choices
+from penstock.masking import masked, reached_by
 from penstock.schema import Schema
-from penstock.settings import Settings, masked, reached_by
+from penstock.settings import Settings
 
 if TYPE_CHECKING:
     from typing import Self
@@ -68,6 +69,10 @@ class TableSink(Sink):
             "remove": self.row_removed,
             "guarantee": self.guarantee,
         }
+
+    def hidden(self) -> object:
+        """Return the connection as it was given."""
+        return self._connection
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> Self:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import logging
+import struct
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,14 +18,14 @@ from penstock.log.groups.formats import (
     encode_key,
     encode_offset,
 )
+from penstock.log.storage.internal import CONSUMER_OFFSETS
 from penstock.log.storage.records import COMMIT, Record, build_batch, marker_outcome, open_batch
 
 if TYPE_CHECKING:
     from penstock.log.broker import Broker
 
-TOPIC = "__consumer_offsets"
-# All of it is read at start, and only closed segments are compacted: small ones keep the start short.
-_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(8 << 20)}
+log = logging.getLogger("penstock.log")
+TOPIC = CONSUMER_OFFSETS
 _TRANSACTIONAL = 0x10
 
 
@@ -70,7 +72,7 @@ class Journal:
         kind = _TRANSACTIONAL if producer else 0
         batch = build_batch(records, producer_id=id, producer_epoch=epoch, attributes=kind)
         try:
-            self._ensure_topic()
+            self._broker.store.create_internal(TOPIC)
             return await self._broker.write(TOPIC, 0, batch)
         except (LogError, OSError) as failure:  # a full disk; clients ask again when they hear this
             raise LogError(ErrorCode.coordinator_not_available, f"cannot write to {TOPIC}: {failure}") from failure
@@ -84,11 +86,15 @@ class Journal:
                 yield Decision(batch.producer_id, marker_outcome(data) == COMMIT)
             else:
                 producer_id = batch.producer_id if batch.is_transactional else -1
-                yield from (change for record in open_batch(data) if (change := _decode(producer_id, record)))
+                yield from _changes(producer_id, batch.base_offset, data)
 
-    def _ensure_topic(self) -> None:
-        if TOPIC not in self._broker.store.topics:
-            self._broker.store.create_topic(TOPIC, 1, _SETTINGS, internal=True)
+
+def _changes(producer_id: int, offset: int, data: memoryview) -> Iterator[Change]:
+    try:
+        yield from (change for record in open_batch(data) if (change := _decode(producer_id, record)))
+    except (LogError, struct.error, ValueError) as error:
+        # While the name was not reserved, clients could write anything here; nothing of that is a group's.
+        log.error("%s: the records from offset %d on are not the broker's own, skipped: %s", TOPIC, offset, error)
 
 
 def _encode(value: Value) -> bytes | None:

@@ -10,7 +10,7 @@ from penstock.log.calls import CLUSTER, Call
 from penstock.log.errors import ErrorCode
 from penstock.log.handlers.metadata import brokers_entry, cluster_operations
 from penstock.log.protocol.apis import APIS
-from penstock.log.protocol.messages import Fields
+from penstock.log.protocol.messages import Fields, distinct
 
 _BROKERS = 1
 
@@ -38,9 +38,8 @@ async def describe_log_dirs(call: Call, request: Any) -> Fields:
     if not call.allowed("DESCRIBE", "CLUSTER", CLUSTER):
         return {"error_code": ErrorCode.cluster_authorization_failed, "results": []}
     store = call.broker.store
-    names = (
-        store.topics if request.topics is None else [one.topic for one in request.topics if one.topic in store.topics]
-    )
+    asked = store.topics if request.topics is None else distinct(one.topic for one in request.topics)
+    names = [name for name in asked if name in store.topics]
     disk = shutil.disk_usage(store.folder)
     topics = [{"name": name, "partitions": _sizes(call, name)} for name in names]
     result = {"log_dir": str(store.folder), "topics": topics, "total_bytes": disk.total, "usable_bytes": disk.free}

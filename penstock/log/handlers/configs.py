@@ -8,7 +8,7 @@ from typing import Any
 from penstock.log.broker import NODE_ID
 from penstock.log.calls import CLUSTER, Call
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.protocol.messages import Fields
+from penstock.log.protocol.messages import Fields, distinct
 from penstock.log.storage.topics import SETTINGS, check_config
 
 _TOPIC, _BROKER = 2, 4
@@ -19,7 +19,7 @@ _TYPES = {int: 5, float: 6, str: 2}
 
 async def describe_configs(call: Call, request: Any) -> Fields:
     """Show settings."""
-    return {"results": [_describe(call, resource) for resource in request.resources]}
+    return {"results": [_describe(call, resource) for resource in distinct(request.resources)]}
 
 
 def _describe(call: Call, resource: Any) -> Fields:
@@ -64,7 +64,8 @@ def _fixed(name: str, value: str) -> Fields:
 async def alter_configs(call: Call, request: Any) -> Fields:
     """Replace all settings of a topic."""
     changed = [
-        (each, {one.name: one.value for one in each.configs if one.value is not None}) for each in request.resources
+        (each, {one.name: one.value for one in each.configs if one.value is not None})
+        for each in distinct(request.resources)
     ]
     return {"responses": [_alter(call, each, config, request.validate_only) for each, config in changed]}
 
@@ -72,7 +73,7 @@ async def alter_configs(call: Call, request: Any) -> Fields:
 async def incremental_alter_configs(call: Call, request: Any) -> Fields:
     """Set or remove single settings of a topic."""
     answers = []
-    for each in request.resources:
+    for each in distinct(request.resources):
         try:
             config = _merged(call, each)
         except LogError as error:
@@ -110,7 +111,7 @@ def _change(call: Call, kind: int, name: str, config: Mapping[str, str], validat
         raise LogError(ErrorCode.topic_authorization_failed)
     call.broker.store.topic(name)
     if validate_only:
-        check_config(config)
+        check_config(config, name)
     else:
         call.broker.store.configure(name, config)
 

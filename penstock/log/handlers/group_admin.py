@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.group import Group, Member, State
-from penstock.log.protocol.messages import given
+from penstock.log.protocol.messages import distinct, given
 
 if TYPE_CHECKING:
     from penstock.log.calls import Call
@@ -45,7 +45,7 @@ def _listed(group: Group) -> Fields:
 async def describe_groups(call: Call, request: Any) -> Fields:
     """Describe groups and their members."""
     wants_operations = given(request, "include_authorized_operations", False)
-    return {"groups": [_described(call, group_id, wants_operations) for group_id in request.groups]}
+    return {"groups": [_described(call, group_id, wants_operations) for group_id in distinct(request.groups)]}
 
 
 def _described(call: Call, group_id: str, wants_operations: bool) -> Fields:
@@ -80,7 +80,7 @@ def _operations(call: Call, group_id: str) -> int:
 
 async def delete_groups(call: Call, request: Any) -> Fields:
     """Delete groups that have no members, with their offsets."""
-    return {"results": [await _delete(call, group_id) for group_id in request.groups_names]}
+    return {"results": [await _delete(call, group_id) for group_id in distinct(request.groups_names)]}
 
 
 async def _delete(call: Call, group_id: str) -> Fields:

@@ -10,7 +10,7 @@ from penstock.log.broker import NODE_ID
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.events import Heartbeat, Join, Leave, Sync
 from penstock.log.handlers import group_admin
-from penstock.log.protocol.messages import given
+from penstock.log.protocol.messages import distinct, given
 
 if TYPE_CHECKING:
     from penstock.log.calls import Call
@@ -27,7 +27,7 @@ async def find_coordinator(call: Call, request: Any) -> Fields:
     """Name the broker that looks after groups and transactions: there is one."""
     kind = given(request, "key_type", 0)
     if call.version >= 4:
-        return {"coordinators": [_coordinator(call, kind, key) for key in request.coordinator_keys]}
+        return {"coordinators": [_coordinator(call, kind, key) for key in distinct(request.coordinator_keys)]}
     return _coordinator(call, kind, request.key)
 
 

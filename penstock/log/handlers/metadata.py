@@ -8,7 +8,8 @@ from typing import Any
 from penstock.log.broker import NODE_ID, Broker
 from penstock.log.calls import CLUSTER, Call
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.protocol.messages import Fields, given
+from penstock.log.protocol.messages import Fields, distinct, given
+from penstock.log.storage.internal import INTERNAL_TOPICS
 from penstock.log.storage.topics import Topic
 
 _TOPIC_OPERATIONS = {"READ": 3, "WRITE": 4, "CREATE": 5, "DELETE": 6, "ALTER": 7, "DESCRIBE": 8}
@@ -50,7 +51,7 @@ def _wanted(call: Call, request: Any) -> Iterable[Topic | tuple[str | None, Any,
     asked = request.topics
     if asked is None or (call.version == 0 and not asked):
         return [topic for topic in topics.values() if call.allowed("DESCRIBE", "TOPIC", topic.name)]
-    return [_find(call, given(one, "name", None), given(one, "topic_id", None), request) for one in asked]
+    return [_find(call, given(one, "name", None), given(one, "topic_id", None), request) for one in distinct(asked)]
 
 
 def _find(call: Call, name: str | None, topic_id: Any, request: Any) -> Topic | tuple[str | None, Any, ErrorCode]:
@@ -64,7 +65,8 @@ def _find(call: Call, name: str | None, topic_id: Any, request: Any) -> Topic | 
         return name, None, ErrorCode.topic_authorization_failed
     if name in topics:
         return topics[name]
-    if not given(request, "allow_auto_topic_creation", True) or not call.broker.auto_create:
+    may_create = given(request, "allow_auto_topic_creation", True) and call.broker.auto_create
+    if not may_create or name in INTERNAL_TOPICS:
         return name, None, ErrorCode.unknown_topic_or_partition
     return _create(call, name)
 

@@ -12,7 +12,7 @@ from penstock.log.groups.formats import Committed, OffsetKey
 from penstock.log.groups.group import State
 from penstock.log.groups.offsets import TopicPartition
 from penstock.log.groups.subscriptions import CONSUMER
-from penstock.log.protocol.messages import given
+from penstock.log.protocol.messages import distinct, given
 
 if TYPE_CHECKING:
     from penstock.log.calls import Call
@@ -94,7 +94,7 @@ async def offset_fetch(call: Call, request: Any) -> Fields:
     """Return committed offsets; since v8 of several groups at once."""
     stable_only = given(request, "require_stable", False)
     if call.version >= 8:
-        return {"groups": [_fetched(call, group, stable_only) for group in request.groups]}
+        return {"groups": [_fetched(call, group, stable_only) for group in distinct(request.groups)]}
     return _fetched(call, request, stable_only)
 
 
@@ -105,7 +105,7 @@ def _fetched(call: Call, asked: Any, stable_only: bool) -> Fields:
         known = () if error else call.broker.groups.offsets.of(group_id)
         wanted = [each for each in known if call.allowed("DESCRIBE", "TOPIC", each[0])]
     else:
-        wanted = [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+        wanted = distinct((topic.name, index) for topic in asked.topics for index in topic.partition_indexes)
     topics: dict[str, list[Fields]] = {}
     for topic, partition in wanted:
         code = error or _unreadable(call, OffsetKey(group_id, topic, partition), stable_only)

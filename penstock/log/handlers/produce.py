@@ -11,6 +11,7 @@ from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.produce import Batches, ProduceRequest, Result, read_produce, write_produce
 from penstock.log.security.quotas import PRODUCE
 from penstock.log.storage.batches import HEADER_SIZE, header_at
+from penstock.log.storage.internal import refuse_internal
 
 _ACKS = (-1, 0, 1)
 
@@ -92,9 +93,8 @@ def _check(call: Call, request: ProduceRequest, batches: Batches) -> None:
         raise LogError(ErrorCode.invalid_required_acks, f"acks={request.acks}")
     if not call.allowed("WRITE", "TOPIC", batches.topic):
         raise LogError(ErrorCode.topic_authorization_failed)
-    topic = call.broker.store.topic(batches.topic)
-    if topic.internal:
-        raise LogError(ErrorCode.invalid_topic_exception, f"{batches.topic} is the broker's own")
+    refuse_internal(batches.topic, "produce to")
+    call.broker.store.topic(batches.topic)
     if batches.records:
         _check_transaction(call, request.transactional_id, batches.topic, batches.partition, batches.records)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.log.errors import ErrorCode, LogError
+from penstock.log.protocol.messages import distinct
 from penstock.log.security.acls import CLUSTER_NAME
 from penstock.log.security.quotas import DEFAULT, KEYS, Entity, Quotas
 
@@ -30,7 +31,7 @@ async def describe_client_quotas(call: Call, request: Any) -> Fields:
 
 async def alter_client_quotas(call: Call, request: Any) -> Fields:
     """Set and remove quotas, each entity on its own."""
-    return {"entries": [_alter(call, each, request.validate_only) for each in request.entries]}
+    return {"entries": [_alter(call, each, request.validate_only) for each in distinct(request.entries)]}
 
 
 def _alter(call: Call, entry: Any, validate_only: bool) -> Fields:

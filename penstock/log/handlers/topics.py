@@ -8,6 +8,7 @@ from uuid import UUID
 from penstock.log.calls import CLUSTER, Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.messages import Fields
+from penstock.log.storage.internal import refuse_internal
 from penstock.log.storage.topics import SETTINGS, Topic
 
 
@@ -72,9 +73,8 @@ async def _delete(call: Call, name: str | None, topic_id: Any) -> Fields:
     try:
         if not call.allowed("DELETE", "TOPIC", name):
             raise LogError(ErrorCode.topic_authorization_failed)
+        refuse_internal(name, "delete")
         topic = call.broker.store.topic(name)
-        if topic.internal:
-            raise LogError(ErrorCode.invalid_topic_exception, f"{name} is the broker's own")
         call.broker.store.delete_topic(name)
         await call.broker.groups.forget_topic(name)
         return {**answer, "topic_id": topic.id}
@@ -91,7 +91,11 @@ def _widen(call: Call, asked: Any, validate_only: bool) -> Fields:
     try:
         if not call.allowed("ALTER", "TOPIC", asked.name):
             raise LogError(ErrorCode.topic_authorization_failed)
-        if not validate_only:
+        refuse_internal(asked.name, "add partitions to")
+        if validate_only:
+            call.broker.store.topic(asked.name)
+            call.broker.store.topics.check_grown(asked.name, asked.count)
+        else:
             call.broker.store.add_partitions(asked.name, asked.count)
         return {"name": asked.name}
     except LogError as error:
@@ -112,6 +116,7 @@ def _cut(call: Call, name: str, asked: Any) -> Fields:
     try:
         if not call.allowed("DELETE", "TOPIC", name):
             raise LogError(ErrorCode.topic_authorization_failed)
+        refuse_internal(name, "delete records of")
         if call.broker.store.topic(name).setting("cleanup.policy") == "compact":
             raise LogError(ErrorCode.policy_violation, f"{name} is compacted: records go by their keys")
         partition = call.broker.store.partition(name, asked.partition_index)

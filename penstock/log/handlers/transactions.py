@@ -12,7 +12,8 @@ from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.events import Commit
 from penstock.log.groups.formats import Committed
 from penstock.log.handlers.offsets import commit_offsets
-from penstock.log.protocol.messages import given
+from penstock.log.protocol.messages import distinct, given
+from penstock.log.storage.internal import INTERNAL_TOPICS
 from penstock.log.transactions.coordinator import OFFSETS
 from penstock.log.transactions.machine import Producer, State, TopicPartition, Transaction
 from penstock.log.transactions.records import by_topic
@@ -81,10 +82,11 @@ async def _add(call: Call, request: Any, partitions: list[TopicPartition]) -> Er
 def _unwritable(call: Call, topic: str, partition: int) -> ErrorCode:
     if not call.allowed("WRITE", "TOPIC", topic):
         return ErrorCode.topic_authorization_failed
+    if topic in INTERNAL_TOPICS:
+        return ErrorCode.invalid_topic_exception
     known = call.broker.store.topics.get(topic)
-    if known is None or not 0 <= partition < known.partitions:
-        return ErrorCode.unknown_topic_or_partition
-    return ErrorCode.invalid_topic_exception if known.internal else ErrorCode.none
+    exists = known is not None and 0 <= partition < known.partitions
+    return ErrorCode.none if exists else ErrorCode.unknown_topic_or_partition
 
 
 def _results(codes: dict[TopicPartition, ErrorCode]) -> list[Fields]:
@@ -138,7 +140,7 @@ async def end_txn(call: Call, request: Any) -> Fields:
 
 async def describe_transactions(call: Call, request: Any) -> Fields:
     """Tell all about some transactional ids."""
-    return {"transaction_states": [_described(call, each) for each in request.transactional_ids]}
+    return {"transaction_states": [_described(call, each) for each in distinct(request.transactional_ids)]}
 
 
 def _described(call: Call, transactional_id: str) -> Fields:
@@ -190,8 +192,11 @@ async def describe_producers(call: Call, request: Any) -> Fields:
     """Tell which producers have written to partitions."""
     return {
         "topics": [
-            {"name": topic.name, "partitions": [_active(call, topic.name, index) for index in topic.partition_indexes]}
-            for topic in request.topics
+            {
+                "name": topic.name,
+                "partitions": [_active(call, topic.name, index) for index in distinct(topic.partition_indexes)],
+            }
+            for topic in distinct(request.topics)
         ]
     }
 

@@ -63,7 +63,7 @@ def read_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
     for _ in range(cursor.count()):
         topic = cursor.text() or ""
         wanted += [_wanted(version, cursor, topic) for _ in range(cursor.count())]
-        cursor.tags()
+        cursor.skip_tags()
     return FetchRequest(max_wait, min_bytes, max_bytes, committed, session_id, session_epoch, wanted)
 
 
@@ -76,7 +76,7 @@ def _wanted(version: int, cursor: Cursor, topic: str) -> Wanted:
     if version >= 5:
         cursor.int64()
     max_bytes = cursor.int32()
-    cursor.tags()
+    cursor.skip_tags()
     return Wanted(topic, partition, offset, max_bytes, leader_epoch)
 
 

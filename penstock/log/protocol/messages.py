@@ -9,11 +9,11 @@ import dataclasses
 import struct
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_writer
@@ -23,11 +23,17 @@ from penstock.log.protocol.apis import Api
 from penstock.log.protocol.reading import read_entity
 
 Fields = Mapping[str, Any]
+T = TypeVar("T")
 
 
 def given(request: Any, name: str, default: Any) -> Any:
     """Return a field that older versions of a request do not have."""
     return getattr(request, name, default)
+
+
+def distinct(elements: Iterable[T]) -> list[T]:
+    """Return each element once, in order: one that is repeated thousands of times is answered once."""
+    return list(dict.fromkeys(elements))
 
 
 def read_request(api: Api, version: int, body: bytes | memoryview) -> Any:

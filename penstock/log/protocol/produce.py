@@ -53,8 +53,8 @@ def read_produce(version: int, data: memoryview, at: int) -> ProduceRequest:
         topic = cursor.text() or ""
         for _ in range(cursor.count()):
             batches.append(Batches(topic, cursor.int32(), cursor.blob()))
-            cursor.tags()
-        cursor.tags()
+            cursor.skip_tags()
+        cursor.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout, batches)
 
 

@@ -42,7 +42,7 @@ def _entity(schema: Any) -> Read:
         for tag, data in cursor.tags():
             if tag in tagged:
                 name, one = tagged[tag]
-                values[name] = one(Cursor(data, cursor.flexible))
+                values[name] = one(cursor.inside(data))
         return schema(**values)
 
     return read
@@ -52,7 +52,8 @@ def _field(hint: Any, kafka_type: str) -> Read:
     nullable = isinstance(hint, types.UnionType)
     kind = next(each for each in typing.get_args(hint) if each is not type(None)) if nullable else hint
     if typing.get_origin(kind) is tuple:
-        read = _array(_one(typing.get_args(kind)[0], kafka_type))
+        item = typing.get_args(kind)[0]
+        read = _array(_one(item, kafka_type), _size(item, kafka_type))
     else:
         read = _one(kind, kafka_type)
     return read if nullable else _never_null(read)
@@ -62,9 +63,17 @@ def _one(kind: Any, kafka_type: str) -> Read:
     return _READS[kafka_type] if kafka_type else _entity(kind)
 
 
-def _array(item: Read) -> Read:
+def _size(kind: Any, kafka_type: str) -> int:
+    """Estimate how many bytes of memory an array element takes, besides the text and bytes in it."""
+    if kafka_type:
+        return _SLOT + _SIZES.get(kafka_type, 0)
+    names = [each.metadata.get("kafka_type", "") for each in dataclasses.fields(kind)]
+    return _SLOT + _ENTITY + sum(_SLOT + _SIZES.get(name, 0) for name in names)
+
+
+def _array(item: Read, size: int) -> Read:
     def read(cursor: Cursor) -> Any:
-        count = cursor.length()
+        count = cursor.length(size)
         return None if count is None else tuple([item(cursor) for _ in range(count)])
 
     return read
@@ -90,6 +99,9 @@ def _uuid(cursor: Cursor) -> UUID | None:
     return UUID(bytes=data) if any(data) else None
 
 
+_SLOT, _ENTITY = 8, 48  # a reference, and an object without its fields
+_SIZES = {"bytes": 40, "float64": 24, "int16": 32, "int32": 32, "int64": 32, "records": 40, "string": 56, "uuid": 72}
+_SIZES |= {"timedelta_i32": 40, "timedelta_i64": 40}
 _READS: dict[str, Read] = {
     "bool": lambda cursor: cursor.int8() != 0,
     "bytes": _bytes,

@@ -20,12 +20,12 @@ def sync_folder(folder: Path) -> None:
 class Handle:
     """An open file; it is closed when nobody holds it any more, so that a slow send outlives its eviction."""
 
-    __slots__ = ("__weakref__", "_fresh", "fd", "path")
+    __slots__ = ("__weakref__", "_named", "fd", "path")
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
+    def __init__(self, path: Path, *, create: bool = True, named: set[Path] | None = None) -> None:
         self.fd = -1
         self.path = path
-        self._fresh = create and not path.exists()
+        self._named = set() if named is None else named
         self.fd = os.open(path, (os.O_RDWR | os.O_CREAT if create else os.O_RDONLY) | os.O_CLOEXEC, 0o644)
 
     def __del__(self) -> None:
@@ -58,12 +58,12 @@ class Handle:
         return os.fstat(self.fd).st_size
 
     def sync(self) -> None:
-        """Wait until the disk has it, and its name too if it is new."""
+        """Wait until the disk has it, and its name too."""
         os.fdatasync(self.fd)
-        if self._fresh:
+        if self.path not in self._named:
             sync_folder(self.path.parent)
             sync_folder(self.path.parent.parent)
-            self._fresh = False
+            self._named.add(self.path)
 
 
 class Indexed(Protocol):
@@ -81,13 +81,15 @@ class Handles:
         self._create = create
         self._indexes = indexes
         self._open: OrderedDict[Path, Handle] = OrderedDict()
+        # Files whose names this process has synced. One that an earlier process created may have none on disk yet.
+        self._named: set[Path] = set()
         self._indexed: OrderedDict[Indexed, None] = OrderedDict()
 
     def get(self, path: Path) -> Handle:
         """Return the open file, opening or creating it."""
         handle = self._open.get(path)
         if handle is None:
-            handle = self._open[path] = Handle(path, create=self._create)
+            handle = self._open[path] = Handle(path, create=self._create, named=self._named)
             if len(self._open) > self._limit:
                 self._open.popitem(last=False)
         else:
@@ -104,6 +106,7 @@ class Handles:
     def forget(self, path: Path) -> None:
         """Let go of a file that is deleted or replaced."""
         self._open.pop(path, None)
+        self._named.discard(path)
 
     @property
     def open(self) -> int:

@@ -11,21 +11,28 @@ from penstock.log.storage import snapshot
 from penstock.log.storage.aborted import read_aborted, write_aborted
 from penstock.log.storage.cleaned import read_cleaned
 from penstock.log.storage.epochs import read_epochs, write_epochs
-from penstock.log.storage.handles import Handles
+from penstock.log.storage.handles import Handles, sync_folder
 from penstock.log.storage.partition import Partition, Rules
 from penstock.log.storage.producers import Producers
 from penstock.log.storage.recovery import Examination, examine
 from penstock.log.storage.segment import Segment
 from penstock.log.storage.swap import finish_swaps
+from penstock.log.storage.synced import Synced, read_synced, synced_path
 
 log = logging.getLogger("penstock.log")
 
 
-def open_partition(topic: str, index: int, folder: Path, handles: Handles, rules: Rules) -> Partition:
-    """Open a partition, finish what compaction began, cut a torn tail, and know its producers again."""
+def open_partition(
+    topic: str, index: int, folder: Path, handles: Handles, rules: Rules, *, durable: bool = False
+) -> Partition:
+    """Open a partition, finish what compaction began, cut a torn tail, and know its producers again.
+
+    A `durable` one is synced before each record is acknowledged, and stores how far it is.
+    """
     folder.mkdir(exist_ok=True)
     finish_swaps(folder)
     partition = Partition(topic, index, folder, handles, rules)
+    partition.durable = durable
     paths = sorted(folder.glob("*.log")) or [folder / f"{0:020d}.log"]
     _know_epochs(partition, new=not paths[0].exists())
     partition.cleaned = read_cleaned(folder)
@@ -33,6 +40,10 @@ def open_partition(topic: str, index: int, folder: Path, handles: Handles, rules
     _recover(partition)
     partition.log_start = max(partition.segments[0].base, _saved_start(folder))
     partition.high = partition.end
+    if durable:
+        partition.note_synced(partition.active.base, partition.active.size)
+    else:
+        synced_path(folder).unlink(missing_ok=True)
     return partition
 
 
@@ -52,10 +63,11 @@ def _recover(partition: Partition) -> None:
     # A swap of segments that a crash has cut short may leave an entry in two files.
     known = {entry for segment in vouched for entry in read_aborted(segment.aborted_path) if entry.last < offset}
     partition.aborted = sorted(known, key=lambda entry: entry.last)
-    for segment in partition.segments:
-        if segment.base >= base:
+    synced = _known_synced(partition, Synced(base, position))
+    for segment in list(partition.segments):
+        if segment.base >= base and segment in partition.segments:
             start = position if segment.base == base else 0
-            _read_again(partition, segment, start, offset if start else segment.base)
+            _read_again(partition, segment, start, offset if start else segment.base, synced)
     if partition.shortened:
         _next_epoch(partition)
 
@@ -94,19 +106,31 @@ def _disbelieve(partition: Partition, saved: snapshot.Snapshot, segment: Segment
         partition.shortened = True
 
 
-def _read_again(partition: Partition, segment: Segment, start: int, offset: int) -> None:
+def _known_synced(partition: Partition, vouched: Synced) -> Synced | None:
+    """Return how far the disk had everything; None if that was not stored."""
+    stored = read_synced(partition.folder)
+    return stored and max(stored, vouched, *(Synced(one.segment, one.size) for one in snapshot.load(partition.folder)))
+
+
+def _read_again(partition: Partition, segment: Segment, start: int, offset: int, synced: Synced | None) -> None:
     if start == segment.size and not segment.closed:
         return
-    for found in examine(segment, start, offset, partition.law):
+    for found in examine(segment, start, offset, partition.law, synced and synced.within(segment.base)):
         if isinstance(found, Examination):
             _accept(partition, segment, found)
         elif found[1].producer_id >= 0:
             partition.note(found[1], found[1].base_offset, found[2], segment.created)
+    # A process that was killed may have left it to the system to write this. What is served from now on, or
+    # acknowledged because it is there already, has to be on disk.
+    if partition.durable:
+        segment.handle.sync()
     if segment.closed:
         write_aborted(segment.aborted_path, partition.aborted_in(segment))
 
 
 def _accept(partition: Partition, segment: Segment, result: Examination) -> None:
+    if result.torn:
+        _drop_following(partition, segment)
     segment.damaged = tuple(result.damages)
     for damage in segment.damaged:
         log.error("%s: these records cannot be read, those behind them can", damage)
@@ -119,6 +143,18 @@ def _accept(partition: Partition, segment: Segment, result: Examination) -> None
         partition.shortened = True
         message = "%s: %d bytes from byte %d on are no whole batch, cut back to offset %d"
         log.warning(message, segment.path, torn, result.position, result.end)
+
+
+def _drop_following(partition: Partition, torn: Segment) -> None:
+    """Delete the segments behind a torn one, of which nothing was acknowledged; it is the active one again."""
+    at = partition.segments.index(torn)
+    for segment in reversed(partition.segments[at + 1 :]):
+        log.warning("%s is deleted: it follows %s, whose end never reached the disk", segment.path, torn.path.name)
+        segment.delete()
+    sync_folder(partition.folder)
+    del partition.segments[at + 1 :]
+    torn.closed = False
+    partition.shortened = True
 
 
 def _next_epoch(partition: Partition) -> None:

@@ -20,6 +20,7 @@ from penstock.log.storage.records import ABORT, Record, marker_outcome, open_bat
 from penstock.log.storage.recovery import Law
 from penstock.log.storage.segment import MAX_SPAN, Segment, Slice
 from penstock.log.storage.snapshot import Snapshot, save, write_whole
+from penstock.log.storage.synced import Synced, encode_synced, synced_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Partition:
         self.vouched = (0, 0)  # base and size of the active segment when a snapshot was last taken
         self.waiters: set[Callable[[], None]] = set()
         self.failed = False
+        self.durable = False  # each record is synced before it is acknowledged
+        self._synced = Synced(-1, 0)
         self.shortened = False  # opening found less than had been written
 
     @property
@@ -240,6 +243,13 @@ class Partition:
             self.high = offset
         for waiter in list(self.waiters):
             waiter()
+
+    def note_synced(self, segment: int, position: int) -> None:
+        """Store how far the disk has everything, for recovery. A disk that refuses leaves an older position there."""
+        if self.durable and Synced(segment, position) > self._synced:
+            self._synced = Synced(segment, position)
+            with suppress(OSError):
+                self.handles.get(synced_path(self.folder)).write(encode_synced(self._synced), 0)
 
     def wake(self) -> None:
         """Tell those who wait for records to look again."""

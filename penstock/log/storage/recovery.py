@@ -40,10 +40,11 @@ class Law:
 
 @dataclass
 class Examination:
-    """Where the whole batches of a segment end, and what is wrong before that."""
+    """Where the whole batches of a segment end, and what is wrong before that; `torn` if a power cut left its rest."""
 
     position: int
     end: int
+    torn: bool = False
     largest_timestamp: int = -1
     records: int = 0
     damages: list[Damage] = field(default_factory=list)
@@ -65,13 +66,14 @@ class Source(NamedTuple):
 
 
 def examine(
-    segment: Segment, start: int = 0, end: int | None = None, law: Law | None = None
+    segment: Segment, start: int = 0, end: int | None = None, law: Law | None = None, synced: int | None = None
 ) -> Iterator[Whole | Examination]:
     """Yield each whole batch from a position whose next offset is `end`; last, the examination.
 
-    What stands behind the last whole batch is damage in a closed segment; in the active one it is a torn tail.
+    What stands behind the last whole batch is damage in a closed segment; in the active one it is a torn tail. If it is
+    known how many bytes were `synced`, a torn tail begins at the first bad batch behind them, in any segment.
     """
-    yield from _Examiner(segment, law or Law()).run(start, segment.base if end is None else end)
+    yield from _Examiner(segment, law or Law(), synced).run(start, segment.base if end is None else end)
 
 
 def examined(segment: Segment, law: Law, breathe: Callable[[], None] = lambda: None) -> Examination:
@@ -84,9 +86,10 @@ def examined(segment: Segment, law: Law, breathe: Callable[[], None] = lambda: N
 
 
 class _Examiner:
-    def __init__(self, segment: Segment, law: Law) -> None:
+    def __init__(self, segment: Segment, law: Law, synced: int | None) -> None:
         self._segment = segment
         self._law = law
+        self._synced = 2**63 - 1 if synced is None else synced
         self._window = Window(segment.handle)
         self._last = segment.end if segment.closed else segment.base + MAX_SPAN
 
@@ -94,10 +97,11 @@ class _Examiner:
         result = Examination(start, end)
         while result.position < self._segment.size:
             found = self._whole_batch(result.position, result.end)
-            if found is None:
+            if found is None and result.position < self._synced:
                 found = self._next_whole(result.position, result.end)
-                if found is None:
-                    break
+            if found is None:
+                break
+            if found[0] > result.position:
                 lost = (result.position, found[0] - result.position, result.end, found[1].base_offset)
                 result.damages.append(Damage(self._segment.path, *lost))
             yield found
@@ -105,8 +109,9 @@ class _Examiner:
             result.position, result.end = position + batch.size, batch.last_offset + 1
             result.largest_timestamp = max(result.largest_timestamp, batch.max_timestamp)
             result.records += batch.record_count
-        if self._segment.closed:
-            result.damages += self._missing(result)
+        if self._segment.closed and (missing := self._missing(result)):
+            result.torn = result.position >= self._synced
+            result.damages += [] if result.torn else missing
         yield result
 
     def _missing(self, result: Examination) -> list[Damage]:

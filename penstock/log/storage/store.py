@@ -16,10 +16,12 @@ from penstock.errors import SettingsError
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.storage.epochs import read_epochs
 from penstock.log.storage.handles import Handles
+from penstock.log.storage.internal import INTERNAL_TOPICS
 from penstock.log.storage.opening import open_partition
 from penstock.log.storage.partition import Partition, vouch_now
 from penstock.log.storage.segment import Segment
 from penstock.log.storage.snapshot import Snapshot, write_whole
+from penstock.log.storage.synced import synced_path
 from penstock.log.storage.topics import Topic, Topics
 
 log = logging.getLogger("penstock.log")
@@ -29,15 +31,23 @@ _TRASH = ".deleted"
 class Store:
     """Everything on disk. One process at a time owns a data folder."""
 
-    def __init__(self, folder: Path, vouch: Callable[[Partition, Segment, Snapshot], None] = vouch_now) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        vouch: Callable[[Partition, Segment, Snapshot], None] = vouch_now,
+        *,
+        durable: Callable[[], bool] = lambda: False,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._lock = lock_folder(folder)
         self.cluster_id = _cluster_id(folder / "cluster.json")
         self.handles = Handles()
         self.topics = Topics(folder / "topics.json")
+        self.topics.repair_internal()
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._vouch = vouch
+        self._durable = durable
         self._clear_trash()
 
     def topic(self, name: str) -> Topic:
@@ -58,7 +68,8 @@ class Store:
             message = f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {index}"
             raise LogError(ErrorCode.unknown_topic_or_partition, message)
         try:
-            partition = open_partition(name, index, self._folder(name, index), self.handles, topic.rules)
+            folder = self._folder(name, index)
+            partition = open_partition(name, index, folder, self.handles, topic.rules, durable=self._durable())
         except OSError as error:
             raise LogError(ErrorCode.kafka_storage_error, f"cannot open {name}-{index}: {error}") from error
         partition.vouch = self._vouch
@@ -87,9 +98,14 @@ class Store:
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False) -> Topic:
         """Create a topic with empty partitions."""
-        self.topics.check_new(name, partitions, config)
+        self.topics.check_new(name, partitions, config, internal=internal)
         self._trash(name, range(partitions))
         return self.topics.add(name, partitions, config, internal=internal)
+
+    def create_internal(self, name: str) -> None:
+        """Create one of the broker's own topics, unless it is there."""
+        if name not in self.topics:
+            self.create_topic(name, 1, INTERNAL_TOPICS[name], internal=True)
 
     def add_partitions(self, name: str, count: int) -> Topic:
         """Let a topic have `count` partitions from now on."""
@@ -116,6 +132,8 @@ class Store:
             if partition is not None:
                 for path in (path for segment in partition.segments for path in segment.files()):
                     self.handles.forget(path)
+                self.handles.forget(synced_path(partition.folder))
+                partition.durable = False  # its folder may soon be that of another topic of the same name
                 partition.wake()
         self._trash(name, range(topic.partitions))
         threading.Thread(target=self._clear_trash, name="penstock-log-trash").start()

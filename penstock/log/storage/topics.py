@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,11 @@ from uuid import UUID, uuid4
 
 from penstock.errors import SettingsError
 from penstock.log.errors import ErrorCode, LogError
+from penstock.log.storage.internal import INTERNAL_TOPICS, check_internal_config, refuse_internal
 from penstock.log.storage.partition import Rules
 from penstock.log.storage.snapshot import write_whole
 
+log = logging.getLogger("penstock.log")
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MOST_PARTITIONS = 10_000
 _DAY = 24 * 3600 * 1000
@@ -86,8 +89,9 @@ class Topic:
         )
 
 
-def check_config(config: Mapping[str, str]) -> None:
-    """Refuse settings that do not exist or cannot have that value."""
+def check_config(config: Mapping[str, str], topic: str = "") -> None:
+    """Refuse settings that do not exist, cannot have that value, or would make an internal topic lose records."""
+    check_internal_config(topic, config)
     for name, value in config.items():
         setting = SETTINGS.get(name)
         if setting is None:
@@ -126,11 +130,13 @@ class Topics(dict[str, Topic]):
 
     def add(self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False) -> Topic:
         """Create a topic."""
-        self.check_new(name, partitions, config)
+        self.check_new(name, partitions, config, internal=internal)
         return self._put(Topic(name, uuid4(), partitions, dict(config), internal))
 
-    def check_new(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Refuse a topic that cannot be created."""
+    def check_new(self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False) -> None:
+        """Refuse a topic that cannot be created; an internal one is created by the broker alone."""
+        if not internal:
+            refuse_internal(name, "create")
         if not _NAME.fullmatch(name) or name in (".", ".."):
             message = f"{name!r} is no topic name: letters, digits, '.', '_', '-', at most 249"
             raise LogError(ErrorCode.invalid_topic_exception, message)
@@ -157,13 +163,21 @@ class Topics(dict[str, Topic]):
 
     def configure(self, name: str, config: Mapping[str, str]) -> Topic:
         """Replace the settings of a topic."""
-        check_config(config)
+        check_config(config, name)
         return self._put(replace(self[name], config=dict(config)))
 
     def remove(self, name: str) -> None:
         """Delete a topic."""
         self._save({key: topic for key, topic in self.items() if key != name})
         del self[name]
+
+    def repair_internal(self) -> None:
+        """Make internal topics compacted that a client of an earlier version created as ordinary ones."""
+        for name, config in INTERNAL_TOPICS.items():
+            topic = self.get(name)
+            if topic is not None and not (topic.internal and topic.setting("cleanup.policy") == "compact"):
+                log.warning("%s was an ordinary topic with retention; it is internal and compacted from now on", name)
+                self._put(replace(topic, internal=True, config=dict(config)))
 
     def _put(self, topic: Topic) -> Topic:
         self._save({**self, topic.name: topic})

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import struct
 from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.log.errors import ErrorCode, LogError
+from penstock.log.storage.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.log.storage.records import ABORT, COMMIT, build_batch, build_marker, open_batch
 from penstock.log.transactions.machine import Mark, Producer, Save, State, TopicPartition, Transaction
 from penstock.log.transactions.machine import TransactionMachine as Machine
@@ -18,13 +21,11 @@ from penstock.log.transactions.records import decode, encode
 if TYPE_CHECKING:
     from penstock.log.broker import Broker, Timer
 
-TOPIC = "__transaction_state"
-OFFSETS: TopicPartition = ("__consumer_offsets", 0)
+log = logging.getLogger("penstock.log")
+TOPIC = TRANSACTION_STATE
+OFFSETS: TopicPartition = (CONSUMER_OFFSETS, 0)
 _RETRY_SECONDS = 1.0
 _SWEEP_SECONDS = 3600.0
-
-# Small segments, for a start replays the topic and only closed ones are compacted.
-_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(8 << 20)}
 
 
 class TransactionCoordinator:
@@ -65,7 +66,7 @@ class TransactionCoordinator:
             return Producer(self._ids.take(), 0)
         while True:
             machine = self._machines.get(transactional_id) or self._new(transactional_id)
-            save = machine.init(claim, timeout, self._broker.clock(), self._ids.take)
+            save = machine.init(claim, timeout, self._broker.clock(), self._take_id)
             self._machines[transactional_id] = machine
             await self._carry_out(machine, save)
             if save.transaction.state is State.EMPTY:
@@ -106,7 +107,14 @@ class TransactionCoordinator:
         return [found for found in map(self.find, self._machines) if found]
 
     def _new(self, transactional_id: str) -> Machine:
-        return Machine(Transaction(transactional_id, Producer(self._ids.take(), -1)))
+        return Machine(Transaction(transactional_id, Producer(self._take_id(), -1)))
+
+    def _take_id(self) -> int:
+        try:
+            return self._ids.take()
+        except LogError as error:
+            # The code that lets clients ask again.
+            raise LogError(ErrorCode.coordinator_not_available, error.message) from error
 
     def _machine(self, transactional_id: str) -> Machine:
         machine = self._machines.get(transactional_id)
@@ -117,11 +125,19 @@ class TransactionCoordinator:
     def _replay(self) -> None:
         if TOPIC not in self._broker.store.topics:
             return
-        for _, data in self._broker.store.partition(TOPIC, 0).batches():
-            for transactional_id, transaction in map(decode, open_batch(data)):
-                self._machines.pop(transactional_id, None)
-                if transaction is not None:
-                    self._machines[transactional_id] = Machine(transaction)
+        for batch, data in self._broker.store.partition(TOPIC, 0).batches():
+            try:
+                self._learn(data)
+            except (LogError, struct.error, ValueError) as error:
+                # While the name was not reserved, clients could write anything here; nothing of that is ours.
+                message = "%s: the records from offset %d on are not the broker's own, skipped: %s"
+                log.error(message, TOPIC, batch.base_offset, error)
+
+    def _learn(self, data: memoryview) -> None:
+        for transactional_id, transaction in map(decode, open_batch(data)):
+            self._machines.pop(transactional_id, None)
+            if transaction is not None:
+                self._machines[transactional_id] = Machine(transaction)
 
     async def _carry_out(self, machine: Machine, save: Save | None) -> None:
         if save is not None:
@@ -161,8 +177,7 @@ class TransactionCoordinator:
     async def _write(self, transaction: Transaction) -> None:
         record = encode(transaction, self._broker.clock())
         try:
-            if TOPIC not in self._broker.store.topics:
-                self._broker.store.create_topic(TOPIC, 1, _SETTINGS, internal=True)
+            self._broker.store.create_internal(TOPIC)
             await self._broker.write(TOPIC, 0, build_batch([record]))
         except LogError as error:
             # The code that lets clients ask again.

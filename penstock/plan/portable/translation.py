@@ -30,6 +30,8 @@ class Translation:
         self._sql = sql
         self._handlers = handlers
         self._inference = Inference(schema, sql, "expression")
+        # Some handlers ask for a part twice, which would double the work at every level of a tree.
+        self._made: dict[int, tuple[exp.Expr, Part]] = {}
 
     def whole(self) -> Part:
         """Translate the whole expression."""
@@ -47,7 +49,9 @@ class Translation:
         if handler is None:
             stay(f"{type(tree).__name__.lower()}()")
         self.used.add(type(tree).__name__)
-        return handler(self, tree)
+        if id(tree) not in self._made:
+            self._made[id(tree)] = (tree, handler(self, tree))
+        return self._made[id(tree)][1]
 
     def parts(self, trees: Iterable[exp.Expr]) -> list[Part]:
         """Translate some parts."""

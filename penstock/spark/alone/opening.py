@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import Literal
 
-from penstock.errors import CheckpointMismatch
+from penstock.errors import CheckpointDamaged, CheckpointMismatch
 from penstock.folders import Folder, folder
 from penstock.plan.graph import Graph
 from penstock.plan.joins import JoinTable
@@ -23,7 +23,11 @@ the sink '%s' (%s) holds rows of an earlier run or of another job, and checkpoin
   savepoint of it; to begin anew, remove the old rows first"""
 _log = logging.getLogger(__name__)
 Kind = Literal["epochs", "connected", "realtime"]
-_PACES = {"epochs": 'pace="throughput" or "fast"', "connected": 'pace="fast"', "realtime": 'pace="realtime"'}
+_PACES: dict[Kind, str] = {
+    "epochs": 'pace="throughput" or "fast"',
+    "connected": 'pace="fast"',
+    "realtime": 'pace="realtime"',
+}
 
 
 def check_connectors(name: str, graph: Graph, settings: Settings) -> None:
@@ -67,6 +71,14 @@ def keep_pace(checkpoint: Checkpoint, mine: Kind) -> None:
 
 def _kind(data: Folder) -> Kind | None:
     noted = data.read("pace")
-    if noted:
-        return noted.decode()  # type: ignore[return-value]
-    return "epochs" if (data / "queries").names() else None
+    for kind in _PACES:
+        if noted == kind.encode():
+            return kind
+    if noted is None and not (data / "queries").names():
+        return None
+    # Only runs in epochs of ours write a layout.
+    if noted is None and "layout.json" in data.names():
+        return "epochs"
+    message = f"{data}/pace " + ("is gone" if noted is None else f"cannot be read: it holds {noted[:40]!r}")
+    hint = "write the kind of the run that wrote this checkpoint into it, without a line end"
+    raise CheckpointDamaged(message, hint=f"{hint}: {', '.join(f'{kind} ({pace})' for kind, pace in _PACES.items())}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -124,7 +125,9 @@ def _partitions_file(query: str) -> str:
 
 def _parted(data: Folder, query: str, old: Version) -> list[str]:
     noted = data.read(_partitions_file(query))
-    return list(json.loads(noted)) if noted else [name for name, node in old.nodes.items() if node.kind == "write"]
+    with contextlib.suppress(ValueError):
+        return list(json.loads(noted or b""))
+    return [name for name, node in old.nodes.items() if node.kind == "write"]
 
 
 def _is_open(history: History) -> bool:

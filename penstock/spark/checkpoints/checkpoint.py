@@ -29,9 +29,10 @@ from penstock.plan.lanes import split_lanes
 from penstock.plan.nodes import EventTime
 from penstock.settings import Settings
 from penstock.spark.checkpoints.changing import Migration, Version, migration
-from penstock.spark.checkpoints.generations import CURRENT, begin_generation, drop_leftovers, generation, make_current
+from penstock.spark.checkpoints.generations import begin_generation, drop_leftovers, generation, make_current
 from penstock.spark.checkpoints.lease import lease_on
-from penstock.spark.epochs.clock import declare
+from penstock.spark.epochs.clock import Ticks
+from penstock.spark.epochs.declared import WAKEUPS, Declared
 from penstock.spark.epochs.staging import Staging
 
 FORMAT = 2
@@ -95,6 +96,8 @@ class Checkpoint:
         except BaseException:
             self.lease.release()
             raise
+        # One object of each for all threads: what it has read of its journal is not read again.
+        self.ticks, self.wakeups = Ticks(self.folder), Declared(self.folder, WAKEUPS)
         self.near = None if self.root.local else folder(tempfile.mkdtemp(prefix="penstock-job-"))
 
     def query(self, name: str) -> Folder:
@@ -120,7 +123,7 @@ class Checkpoint:
 
     def tick(self, time: datetime) -> None:
         """Declare durably that no row before this time will come."""
-        declare(self.folder, time)
+        self.ticks.tick(time)
 
     def confirm(self) -> None:
         """Raise a CheckpointError if it is no longer there, or no longer this driver's."""
@@ -194,8 +197,8 @@ def identity(pipeline: str, graph: Graph, lane: str) -> Identity:
 
 def data_folder(root: Folder) -> Folder:
     """Return the folder that holds a checkpoint's data: its root, or the generation that is current."""
-    current = (root.read(CURRENT) or b"").decode().strip()
-    return root / "generations" / current if current else root
+    number = generation(root)
+    return root / "generations" / str(number) if number > 1 else root
 
 
 def read_identity(data: Folder) -> Identity | None:

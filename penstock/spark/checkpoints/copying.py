@@ -12,17 +12,19 @@ from dataclasses import dataclass
 
 from penstock.errors import CheckpointDamaged, CheckpointMismatch, CheckpointMissing
 from penstock.folders import Folder
-from penstock.folders.journal import journal
+from penstock.folders.journal import copy_journal
 from penstock.spark.checkpoints.checkpoint import IDENTITY, Identity, read_identity, write_identity
 from penstock.spark.checkpoints.generations import COUNTED
 from penstock.spark.checkpoints.history import History, Store, is_checksum
 from penstock.spark.checkpoints.layout import read_layout
-from penstock.spark.epochs.clock import NAME as CLOCK
+from penstock.spark.epochs.clock import JOURNAL as TICKS
+from penstock.spark.epochs.compaction import seen
+from penstock.spark.epochs.declared import WAKEUPS
 
 # Of epochs under way, of this machine, or of the past: no part of what a job has come to.
 _NOT_COPIED = ("staged", "set-aside", "generations", "current", COUNTED, "lease", "lease.jvm", "suspect")
 _OF_PLANNING = re.compile(r"(offsets|planned-[^/]+)\.json")
-_JOURNAL = re.compile(r"(?P<name>.+?)(/\d{9})?\.jsonl")
+_JOURNAL = re.compile(r"(?P<name>.+?)(/(base-)?\d{9,})?\.jsonl")
 _TRIES = 20
 
 
@@ -80,7 +82,7 @@ def _copied(source: Folder, target: Folder, epoch: int | None, identity: Identit
     for name, last in epochs.items():
         _copy_records(source / "epochs" / name, target / "epochs" / name, last)
         _copy_query(histories[name], target / "queries" / name, last, links)
-    _copy_notes(source, target, _ticks(source, histories, epochs))
+    _copy_notes(source, target, _seen(source, histories, epochs))
     # Last of all: with it the copy is a checkpoint.
     write_identity(target, identity)
     files = target.files()
@@ -138,30 +140,24 @@ def _copy_records(source: Folder, target: Folder, epoch: int) -> None:
         _copy_file(source, target, f"{last}.json")
 
 
-def _copy_notes(source: Folder, target: Folder, ticks: int | None) -> None:
+def _copy_notes(source: Folder, target: Folder, ends: Mapping[str, int]) -> None:
     for name in source.names():
         if name not in (*_NOT_COPIED, IDENTITY, "queries", "epochs"):
-            _copy_below(source, target, name, list((source / name).files()), ticks)
+            _copy_below(source, target, name, list((source / name).files()), ends)
 
 
-def _copy_below(source: Folder, target: Folder, name: str, below: list[str], ticks: int | None) -> None:
+def _copy_below(source: Folder, target: Folder, name: str, below: list[str], ends: Mapping[str, int]) -> None:
     paths = [f"{name}/{path}" for path in below] or [name]
     journals = {match["name"] for path in paths if (match := _JOURNAL.fullmatch(path))}
     for path in journals:
         folder, _, last = path.rpartition("/")
-        # Times declared after the epoch are the first job's own, above all the end of time.
-        _copy_journal(source / folder, target / folder, last, ticks if path == "ticks" else None)
+        # What was declared after the epoch is the first job's own, above all the end of time.
+        copy_journal(source / folder, target / folder, last, ends.get(path))
     for path in paths:
         file = path.rpartition("/")[2]
         planning = name == "sources" and _OF_PLANNING.fullmatch(file)
         if not (_JOURNAL.fullmatch(path) or planning or is_checksum(path) or file.startswith(".")):
             _copy_file(source, target, path)
-
-
-def _copy_journal(source: Folder, target: Folder, name: str, most: int | None) -> None:
-    lines = journal(source, name).fresh()[:most]
-    if lines:
-        journal(target, name).append(lines)
 
 
 def _copy_file(source: Folder, target: Folder, name: str) -> None:
@@ -172,14 +168,13 @@ def _copy_file(source: Folder, target: Folder, name: str) -> None:
     target.write(name, data)
 
 
-def _ticks(source: Folder, histories: Mapping[str, History], epochs: Mapping[str, int]) -> int | None:
-    """Return how many declared times these epochs had seen; None if no run has noted which offset is whose."""
+def _seen(source: Folder, histories: Mapping[str, History], epochs: Mapping[str, int]) -> dict[str, int]:
+    """Return how many declared entries these epochs had seen; nothing if no run has noted which offset is whose."""
     layout = read_layout(source)
     if not all(name in layout.queries for name in epochs):
-        return None
-    seen = 0
+        return {}
+    ends = {TICKS: 0, WAKEUPS: 0}
     for name, epoch in epochs.items():
         for of, offset in zip(layout.queries[name].sources, histories[name].offsets(epoch), strict=True):
-            if isinstance(offset, dict):
-                seen = max(seen, int(offset.get("0" if of == CLOCK else "@ticks", 0)))
-    return seen
+            ends = {journal: max(end, seen(journal, of, offset)) for journal, end in ends.items()}
+    return ends

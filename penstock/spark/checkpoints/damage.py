@@ -20,6 +20,7 @@ from penstock.spark.checkpoints.checkpoint import ANEW
 from penstock.spark.checkpoints.copying import needed, query_names
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.inspect import is_whole
+from penstock.spark.checkpoints.integrity import operators_of
 from penstock.spark.checkpoints.layout import UNKNOWN, QueryLayout, read_layout
 from penstock.spark.checkpoints.wholeness import broken
 from penstock.spark.epochs.notes import REPLAY, noted_end, replayed_ends
@@ -39,7 +40,7 @@ def mend(data: Folder, *, replayable: bool, changes: bool = False, by_clock: boo
     """
     thorough, layout = data.read(SUSPECT) is not None, read_layout(data)
     for name in query_names(data):
-        history = History(data / "queries" / name)
+        history = History(data / "queries" / name, operators_of(layout, name))
         if history.last >= 0 and (found := _first_damage(history, thorough=thorough)):
             repair = _Repair(data, name, history, layout.queries.get(name, UNKNOWN), found)
             if not replayable and repair.epoch < history.last - 1:

@@ -20,7 +20,16 @@ _NOT_NOTES = ("queries/", "set-aside/", COUNTED)
 
 def generation(root: Folder) -> int:
     """Return the number of the current generation; the first one is the root itself."""
-    return int((root.read(CURRENT) or b"").decode().strip() or _FIRST)
+    content = (root.read(CURRENT) or b"").strip()
+    if not content:
+        return _FIRST
+    if content.isdigit() and (root / _ALL / content.decode()).names():
+        return int(content)
+    there = [name for name in (root / _ALL).names() if COUNTED in (root / _ALL / name).names()]
+    message = f"{root}/{CURRENT} holds {content[:40]!r}, which is not a generation of this checkpoint"
+    newest = max(there, key=int, default=None)
+    hint = f"write {newest} into it, and run again" if newest else "remove it, and run again"
+    raise CheckpointDamaged(message, hint=hint)
 
 
 def begin_generation(root: Folder, old: Folder) -> Folder:

@@ -14,6 +14,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -55,8 +56,9 @@ class Store:
 class History:
     """One query's folder, as it was when it was listed."""
 
-    def __init__(self, folder: Folder) -> None:
-        self.folder = folder
+    def __init__(self, folder: Folder, operators: int = 0) -> None:
+        """List it; it should have the state of so many operators, as far as one knows."""
+        self.folder, self.operators = folder, operators
         # Of a job that runs, the state of an epoch is there before its commit: so it must be listed after it.
         self.committed = _epochs((folder / "commits").names())
         self.files = folder.files()
@@ -71,7 +73,41 @@ class History:
                 store = found.setdefault(match["store"], Store(match["store"]))
                 kept = store.snapshots if match["kind"] in _SNAPSHOTS else store.changes
                 kept.setdefault(int(match["version"]), []).append(name)
+        for path in self._expected(found) if self.committed else ():
+            found.setdefault(path, Store(path))
         return sorted(found.values(), key=lambda store: [(len(part), part) for part in store.path.split("/")])
+
+    def _expected(self, found: Iterable[str]) -> Iterator[str]:
+        """Yield the stores that have to be there: every partition of an operator has its own.
+
+        Spark numbers operators from 0; where it has left nothing at all, the first one stands for all.
+        """
+        paths = [path.split("/") for path in found]
+        newest = max((int(path[0]) for path in paths), default=0 if self.operators else -1)
+        for operator in range(newest + 1):
+            mine = [path for path in paths if path[0] == str(operator)]
+            stores, partitions = self._described(operator)
+            names = {"/".join(path[2:]) for path in mine} | stores or {""}
+            count = max([partitions, 1, *(int(path[1]) + 1 for path in mine)])
+            yield from (f"{operator}/{one}/{name}".rstrip("/") for one in range(count) for name in names)
+
+    def _described(self, operator: int) -> tuple[set[str], int]:
+        """Return the names of an operator's stores and the number of its partitions, as Spark noted them."""
+        try:
+            found = self.described(f"state/{operator}/_metadata/metadata")["stateStoreInfo"]
+            names = {str(one["storeName"]) for one in found}
+            return {"" if name == "default" else name for name in names}, int(found[0]["numPartitions"])
+        except (FileNotFoundError, CheckpointDamaged, ValueError, KeyError, IndexError, TypeError):
+            return set(), 0
+
+    @cached_property
+    def repartitioned(self) -> bool:
+        """Whether the kept epochs differ in the number of partitions."""
+        found = set()
+        for epoch in self.logged:
+            with suppress(FileNotFoundError, CheckpointDamaged, ValueError, KeyError):
+                found.add(self.header(epoch)["conf"]["spark.sql.shuffle.partitions"])
+        return len(found) > 1
 
     @property
     def last(self) -> int:
@@ -100,6 +136,10 @@ class History:
     def commit(self, epoch: int) -> dict[str, Any]:
         """Return what Spark noted when an epoch was done."""
         return self._json(f"commits/{epoch}")
+
+    def described(self, name: str) -> dict[str, Any]:
+        """Return what Spark noted about an operator's state."""
+        return self._json(name)
 
     def tables(self, zipped: str, data: bytes | None = None) -> dict[str, int]:
         """Return the files that a snapshot of RocksDB shares with others, and their sizes."""

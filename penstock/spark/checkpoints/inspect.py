@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from penstock.errors import CheckpointMissing, PenstockError, choices
+from penstock.errors import CheckpointDamaged, CheckpointMissing, PenstockError, choices
 from penstock.folders import Folder, folder
 from penstock.settings import Settings
-from penstock.spark.checkpoints.checkpoint import Identity, data_folder, read_identity
-from penstock.spark.checkpoints.copying import query_names
+from penstock.spark.checkpoints.checkpoint import ANEW, IDENTITY, Identity, data_folder, read_identity
 from penstock.spark.checkpoints.history import History, Store
-from penstock.spark.checkpoints.layout import UNKNOWN, Layout, read_layout
+from penstock.spark.checkpoints.integrity import GONE, kept_in, own_problems
+from penstock.spark.checkpoints.integrity import Kept as Found
+from penstock.spark.checkpoints.layout import UNKNOWN
+from penstock.spark.checkpoints.missing_files import missing_files, set_aside
 from penstock.spark.checkpoints.wholeness import broken, rows_of
 from penstock.spark.epochs.records import totals_before
 from penstock.spark.lowering.marks import Mark
@@ -59,13 +61,23 @@ class Inspected:
     generations: list[str]
     bytes: int
     queries: dict[str, Kept]
+    damaged: dict[str, str] = field(default_factory=dict)
+    """Files of Penstock's own, by their path in the checkpoint."""
+
+    @property
+    def all_damaged(self) -> dict[str, str]:
+        """Every damaged file, and what is wrong with it."""
+        of_spark = {
+            f"queries/{query}/{file}": why for query, kept in self.queries.items() for file, why in kept.damaged.items()
+        }
+        return self.damaged | of_spark
 
 
 def find_checkpoint(text: str, settings: Settings) -> Folder:
     """Return the checkpoint that a user named: a path or URL, or a pipeline's name."""
     given, named = folder(text), folder(settings.checkpoints) / text
     for root in (given, *([] if "/" in text else [named])):
-        if read_identity(data_folder(root)) is not None:
+        if is_checkpoint(root):
             return root
     message = f"there is no checkpoint at {given}" + ("" if "/" in text else f", nor at {named}")
     known = choices("pipelines with a checkpoint there", folder(settings.checkpoints).names(), text)
@@ -74,29 +86,41 @@ def find_checkpoint(text: str, settings: Settings) -> Folder:
 
 def checkpoint_at(root: Folder) -> Folder:
     """Return the folder of a checkpoint's data; raises if there is none."""
-    data = data_folder(root)
-    if read_identity(data) is None:
+    if not is_checkpoint(root):
         message = f"there is no checkpoint at {root}"
         raise CheckpointMissing(message, hint="give the folder that `penstock run --checkpoint` was given")
-    return data
+    return data_folder(root)
+
+
+def is_checkpoint(root: Folder) -> bool:
+    """Say whether a folder is a checkpoint; raises if it was one, and has lost what says whose it is."""
+    data = data_folder(root)
+    if read_identity(data) is not None:
+        return True
+    if (data / "queries").names() and {"layout.json", "pace", "epochs"} & {*data.names()}:
+        message = f"{data}/{IDENTITY} is gone: whose the rest is cannot be told"
+        raise CheckpointDamaged(message, hint=f"put the file back from a copy, or {ANEW}")
+    return False
 
 
 def inspect(root: Folder) -> Inspected:
     """Look through a checkpoint, every file of it."""
     data = checkpoint_at(root)
-    identity, layout = read_identity(data), read_layout(data)
+    identity = read_identity(data)
     assert isinstance(identity, Identity)
+    found = kept_in(data, identity, migrated=data.url != root.url)
     older = [name for name in (root / "generations").names() if not name.startswith(".")]
     return Inspected(
         root.url,
         identity.pipeline,
         identity.lineage,
         identity.skeleton,
-        (data.read("pace") or b"epochs").decode(),
-        (root.read("current") or b"").decode().strip() or "first",
+        (data.read("pace") or b"epochs").decode(errors="replace"),
+        (root.read("current") or b"").decode(errors="replace").strip() or "first",
         ["first", *older],
         sum(data.files().values()),
-        {name: _kept(data, name, layout) for name in query_names(data)},
+        {name: _kept(found, name) for name in found.histories},
+        own_problems(found),
     )
 
 
@@ -108,26 +132,37 @@ def watermark(history: History, records: Folder, epoch: int, mark: Mark) -> str 
     return time.isoformat(timespec="milliseconds") if found else None
 
 
-def _kept(data: Folder, name: str, layout: Layout) -> Kept:
-    history = History(data / "queries" / name)
+def _kept(found: Found, name: str) -> Kept:
+    data, history = found.data, found.histories[name]
+    aside = set_aside(data, name)
     damaged = {file: reason for file in _worth_a_look(history) if (reason := broken(history, file))}
-    if damaged or history.missing:
+    gone = {*missing_files(history, aside, migrated=found.migrated)} if found.in_epochs else set()
+    if damaged or gone or history.missing:
         # Of a job that runs, what Spark no longer needs may have gone since the files were listed.
-        now = History(history.folder)
+        now = History(history.folder, history.operators)
         damaged = {file: reason for file, reason in damaged.items() if file in now.files}
-        damaged |= dict.fromkeys(now.missing, "is gone")
-    known = layout.queries.get(name, UNKNOWN)
+        gone &= {*missing_files(now, aside, migrated=found.migrated)}
+        damaged |= dict.fromkeys([*now.missing, *sorted(gone)], GONE)
+    known = found.layout.queries.get(name, UNKNOWN)
     newest = next((epoch for epoch in reversed(history.logged) if f"offsets/{epoch}" not in damaged), None)
     nodes = [one.node for one in known.operators]
     return Kept(
         history.logged,
         history.committed,
         {} if newest is None else known.by_source(history.offsets(newest)),
-        None if newest is None else watermark(history, data / "epochs" / name, newest, known.mark),
+        None if newest is None else _watermark(history, data / "epochs" / name, newest, known.mark),
         [_held(history, one, nodes, damaged) for one in sorted({store.operator for store in history.stores})],
         sum(history.files.values()),
         damaged,
     )
+
+
+def _watermark(history: History, records: Folder, epoch: int, mark: Mark) -> str | None:
+    """Return the watermark; None if a damaged record hides it."""
+    try:
+        return watermark(history, records, epoch, mark)
+    except CheckpointDamaged:
+        return None
 
 
 def _worth_a_look(history: History) -> list[str]:

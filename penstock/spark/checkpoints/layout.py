@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.aggregates import state_type
 from penstock.errors import CheckpointDamaged, NotSerializable
 from penstock.folders import Folder
+from penstock.masking import masked_text
 from penstock.plan import codec
 from penstock.plan.explain import explain
 from penstock.plan.graph import Graph, stateful_above
@@ -23,7 +24,6 @@ from penstock.plan.pace import Pace
 from penstock.plan.partials import halves, held_columns
 from penstock.plan.process import KeyedProcess
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
-from penstock.settings import masked
 from penstock.spark.lowering.marks import Mark
 
 if TYPE_CHECKING:
@@ -109,10 +109,10 @@ def read_layout(folder: Folder) -> Layout:
 def layout(name: str, graph: Graph, lane: str, pace: Pace, queries: dict[str, QueryLayout]) -> Layout:
     """Return the layout of a pipeline."""
     try:
-        plan = json.loads(masked(codec.to_json(name, graph, pace)))
+        plan = json.loads(codec.to_json(name, graph, pace))
     except NotSerializable:
         plan = None
-    return Layout(masked(explain(name, graph, lane, pace)), plan, queries)
+    return Layout(masked_text(explain(name, graph, lane, pace)), plan, queries)
 
 
 def query_layout(query: Query) -> QueryLayout:

@@ -35,6 +35,8 @@ from penstock.spark.epochs.clock import NAME as CLOCK
 from penstock.spark.epochs.notes import TICKS, own_offsets
 from penstock.spark.faults import translate
 from penstock.spark.lowering.compile import Query, compile_pipeline
+from penstock.spark.lowering.wakeups import NAME as WAKEUPS
+from penstock.spark.lowering.wakeups import RingsOf
 
 
 def migrate(checkpoint: Checkpoint, spark: SparkSession, graph: Graph, settings: Settings, pace: Pace) -> str:
@@ -50,6 +52,8 @@ def migrate(checkpoint: Checkpoint, spark: SparkSession, graph: Graph, settings:
     try:
         for query in compile_pipeline(spark, graph, scratch, settings, idle=True):
             known[query.name] = _places(query, graph, settings)
+            if WAKEUPS in known[query.name].sources:
+                RingsOf(checkpoint.folder, query.name).create()
             begun, target = past.of(query.name), checkpoint.query(query.name)
             if begun is not None:
                 seed = Seed(query, scratch.query(query.name), settings, store)

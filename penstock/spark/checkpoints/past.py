@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from penstock.errors import CheckpointMismatch
+from penstock.errors import CheckpointDamaged, CheckpointMismatch
 from penstock.spark.checkpoints.changing import Migration
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.layout import Layout, QueryLayout
@@ -41,7 +41,11 @@ class Past:
 
     def __init__(self, change: Migration, layout: Layout) -> None:
         self.queries: dict[str, Begun] = {}
-        self.reached: dict[str, int] = json.loads(change.old.read(REACHED) or "{}")
+        try:
+            self.reached: dict[str, int] = json.loads(change.old.read(REACHED) or "{}")
+        except ValueError as error:
+            message = f"{change.old}/{REACHED} cannot be read: {error}"
+            raise CheckpointDamaged(message, hint=NEW_CHECKPOINT) from error
         for name in (change.old / "queries").names():
             history = History(change.old / "queries" / name)
             if history.logged and name not in layout.queries:

@@ -7,6 +7,7 @@ a file is put whole or not at all, so it is enough to see that it can be unpacke
 from __future__ import annotations
 
 import io
+import json
 import struct
 import zipfile
 import zlib
@@ -16,6 +17,7 @@ import cramjam
 
 from penstock.errors import CheckpointDamaged
 from penstock.spark.checkpoints.history import History, checksum_of, is_checksum
+from penstock.spark.epochs.notes import REPLAY
 
 _MAGIC = b"LZ4Block"
 _HEAD = struct.Struct("<8sBIII")
@@ -46,6 +48,10 @@ def _content(history: History, name: str, data: bytes, *, checked: bool) -> str 
     if log in ("offsets", "commits"):
         epoch = int(name.rpartition("/")[2])
         history.commit(epoch) if log == "commits" else (history.header(epoch), history.offsets(epoch))
+    elif name in ("metadata", REPLAY):
+        json.loads(data)
+    elif name.endswith("/_metadata/metadata"):
+        history.described(name)
     elif name.endswith(".zip"):
         return _archive(history, name, data)
     elif not checked and name.endswith((".delta", ".snapshot", ".changelog")):
@@ -75,7 +81,8 @@ def unpacked(data: bytes) -> Iterator[bytes]:
         yield bytes(cramjam.zstd.decompress(data))
         return
     if not data.startswith(_MAGIC):
-        return
+        message = "it is packed in no way that is known"
+        raise ValueError(message)
     at = 0
     while at < len(data):
         if len(data) - at < _HEAD.size:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from typing import Any
 
 from penstock.folders import Folder
-from penstock.folders.local import sync_folder
+from penstock.folders.durable import settle, sync
 from penstock.spark.epochs.notes import EMPTY, planned_epoch, replayed_ends
 
 # What Spark writes for a source that was not read yet.
@@ -54,7 +53,7 @@ def make_durable(query: Folder, epoch: int) -> None:
     """
     if query.local is None:
         return
-    planned = query.local / "offsets" / str(epoch)
-    with planned.open("rb") as file:
-        os.fsync(file.fileno())
-    sync_folder(planned.parent)
+    folder = query.local / "offsets"
+    sync(folder / str(epoch))
+    sync(folder)
+    settle([folder])

@@ -1,8 +1,8 @@
 """The clock: a source of declared times, which moves the watermark when no row does.
 
-At the end of bounded input it closes every window; in tests it is `AdvanceTime`. Each time is a line in the
-checkpoint, so a replayed epoch sees the same ones. A time may be for one event time only: while a source is idle, the
-times of the others are declared for it. A scan that knows the event time hands them on itself; where Spark
+At the end of bounded input it closes every window; in tests it is `AdvanceTime`. Each time is an entry of a
+journal in the checkpoint, so a replayed epoch sees the same ones. A time may be for one event time only: while a source
+is idle, the times of the others are declared for it. A scan that knows the event time hands them on itself; where Spark
 declares the event time, they come from a source of their own.
 """
 
@@ -11,16 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from penstock.contracts import Offsets, Rejected, Source
+from penstock.errors import CheckpointDamaged
 from penstock.folders import Folder
-from penstock.folders.journal import journal
+from penstock.folders.journal import BATCH, LOST
 from penstock.schema import Field, Schema
+from penstock.spark.epochs.declared import Declared
 
 NAME = "clock"
+JOURNAL = "ticks"
 # Every run declares it where it needs the clock to tick at least once; it moves no watermark.
 BEGIN_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 # Far enough to close every window, near enough that Spark can still add a window's length to it.
@@ -38,14 +41,22 @@ class Clock(Source):
 
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
         """All that was declared."""
-        return {"0": len(self.ticks.all())}
+        return {"0": self.ticks.end()}
 
-    def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
+    def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[Any]:
+        """Ship the times themselves: a task would have to read the journal from its start."""
+        ticks = self.ticks.times(int(start.get("0") or 0), int(end["0"]))
+        return [ticks] if ticks else []
+
+    def read_split(self, split: Any) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the declared times."""
-        ticks = self.ticks.all()[int(start or 0) : int(end)]
-        times, only = [tick.at for tick in ticks], [tick.only for tick in ticks]
+        times, only = [tick.at for tick in split], [tick.only for tick in split]
         columns = [pa.array(times, pa.timestamp("us", "UTC")), pa.array(only, pa.string())]
         yield pa.RecordBatch.from_arrays(columns, names=["at", "only"])
+
+    def commit(self, offsets: Offsets) -> None:
+        """Free the memory of times that were read."""
+        self.ticks.forget(int(offsets.get("0") or 0))
 
 
 class Tick(NamedTuple):
@@ -55,39 +66,34 @@ class Tick(NamedTuple):
     only: str | None = None
 
 
-class Ticks:
-    """The declared times of a checkpoint; of what was read before, nothing is read again."""
+class Ticks(Declared):
+    """The declared times of a checkpoint."""
 
-    def __init__(self, folder: Folder) -> None:
-        self._journal = journal(folder, "ticks")
-        self._known: list[Tick] = []
+    def __init__(self, folder: Folder, name: str = JOURNAL, batch: int = BATCH) -> None:
+        super().__init__(folder, name, batch)
 
-    def all(self) -> list[Tick]:
-        """Return all that was declared so far."""
-        for line in self._journal.fresh():
+    def times(self, start: int, end: int) -> list[Tick]:
+        """Return the declared times of a range of numbers."""
+        return [self._tick(line) for line in self.between(start, end)]
+
+    def tick(self, time: datetime, only: str | None = None) -> None:
+        """Declare durably that no row before this time will come, for one event time or for all."""
+        self.declare(json.dumps(_micros(time) if only is None else [_micros(time), only]).encode())
+
+    def is_over(self) -> bool:
+        """Say whether the end of time was declared."""
+        newest = self.newest()
+        return newest is not None and self._tick(newest).at >= _micros(END_OF_TIME)
+
+    def _tick(self, line: bytes) -> Tick:
+        try:
             found = json.loads(line)
-            self._known.append(Tick(*found) if isinstance(found, list) else Tick(found))
-        return self._known
-
-
-def declare(folder: Folder, time: datetime, only: str | None = None) -> None:
-    """Declare durably that no row before this time will come."""
-    ticks = journal(folder, "ticks")
-    line = json.dumps(_micros(time) if only is None else [_micros(time), only]).encode()
-    ticks.fresh()
-    while not ticks.append([line]):
-        ticks.fresh()
-
-
-def is_over(ticks: Sequence[Tick]) -> bool:
-    """Say whether the end of time was declared."""
-    return bool(ticks) and ticks[-1].at >= _micros(END_OF_TIME)
+            at, only = found if isinstance(found, list) else (found, None)
+            return Tick(int(at), only)
+        except (ValueError, TypeError) as error:
+            message = f"{self.where} cannot be read: {line[:80]!r} is not a declared time"
+            raise CheckpointDamaged(message, hint=LOST) from error
 
 
 def _micros(time: datetime) -> int:
     return round(time.timestamp() * 1_000_000)
-
-
-def read_ticks(folder: Folder) -> list[Tick]:
-    """Return the declared times."""
-    return Ticks(folder).all()

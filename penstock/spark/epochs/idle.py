@@ -21,12 +21,11 @@ from penstock.plan.graph import upstream
 from penstock.plan.nodes import EventTime, Read
 from penstock.plan.queries import time_key
 from penstock.spark.checkpoints.checkpoint import Checkpoint
-from penstock.spark.epochs.clock import declare, is_over, read_ticks
 from penstock.spark.epochs.records import Records
 from penstock.spark.epochs.writer import EpochWriter
 from penstock.spark.lowering.compile import Query
 
-# A line is kept for each time that is declared, so it is not done in every epoch.
+# Each declared time is a write to the checkpoint, so it is not done in every epoch.
 PAUSE_SECONDS = 1.0
 
 
@@ -73,13 +72,13 @@ def recall_times(checkpoint: Checkpoint, queries: Iterable[Query]) -> None:
 
     Spark keeps the smallest only: a source that gives nothing after a restart would hold the others back for good.
     """
-    if is_over(read_ticks(checkpoint.folder)):
+    if checkpoint.ticks.is_over():
         return
     for query in queries:
         newest = Records(checkpoint.records(query.name)).newest().newest
         times = {time_key(node) for node in query.context.nodes if isinstance(node, EventTime)}
         for key in sorted(times & set(newest)) if len(times) > 1 else ():
-            declare(checkpoint.folder, _instant(newest[key]), key)
+            checkpoint.ticks.tick(_instant(newest[key]), key)
 
 
 class IdleSources:
@@ -122,7 +121,7 @@ class IdleSources:
 
     def _declare(self, lifts: Iterator[tuple[str, int]]) -> None:
         for key, at in lifts if self._open else ():
-            declare(self._checkpoint.folder, _instant(at), key)
+            self._checkpoint.ticks.tick(_instant(at), key)
 
     def _given(self, time: EventTime) -> str:
         reads = [node for node in upstream(time) if isinstance(node, Read)]

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.errors import CheckpointDamaged
 from penstock.folders import Folder
 
 Tables = dict[str, list[pa.Table]]
 _SEAL = "sealed"
+# What ends an Arrow stream.
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,12 @@ class Outbox:
     def batches(self, share: Share) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a share."""
         data = self.folder.read(share.file)
-        assert data, f"{self.folder}/{share.file} is gone"
-        yield from pa.ipc.open_stream(data)
+        # Arrow would take a stream that is cut off between two batches for a whole one.
+        if data is None or (data and not data.endswith(_END)):
+            reason = "is gone" if data is None else "is cut off"
+            message = f"{self.folder}/{share.file} {reason}: it holds rows of an epoch that sinks may have a part of"
+            raise CheckpointDamaged(message, hint="put the file back from a copy, or restore a savepoint")
+        yield from pa.ipc.open_stream(data) if data else ()
 
     def clear(self, epoch: int) -> None:
         """Forget epochs that are done, and what an unfinished try of this one left."""
@@ -74,4 +81,11 @@ class Outbox:
     def sealed(self, epoch: int) -> Sealed | None:
         """Return the epoch if it was sealed."""
         data = self.folder.read(f"{epoch}/{_SEAL}")
-        return pickle.loads(data) if data else None
+        if data is None:
+            return None
+        try:
+            found = pickle.loads(data)
+        except Exception as error:  # damaged bytes can make pickle raise anything
+            message = f"{self.folder}/{epoch}/{_SEAL} cannot be read: it holds rows that sinks may have a part of"
+            raise CheckpointDamaged(message, hint="put the file back from a copy, or restore a savepoint") from error
+        return found if isinstance(found, Sealed) else None

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from penstock.errors import CheckpointDamaged
 from penstock.folders import Folder
 from penstock.report import Counts, Report, Watermark
 from penstock.settings import RETENTION
@@ -67,13 +68,21 @@ class Records:
         if self._last is not None and number == self._last[0]:
             return self._last[1]
         found = None if number is None else self.folder.read(f"{number}.json")
-        return Totals(**json.loads(found)) if found else Totals()
+        return _totals(found, f"{self.folder}/{number}.json") if found is not None else Totals()
 
 
 def totals_before(folder: Folder, epoch: int) -> Totals:
     """Return the totals before an epoch: most often the last that were written."""
     found = folder.read(f"{epoch - 1}.json")
-    return Totals(**json.loads(found)) if found else Records(folder).before(epoch)
+    return _totals(found, f"{folder}/{epoch - 1}.json") if found is not None else Records(folder).before(epoch)
+
+
+def _totals(content: bytes, where: str) -> Totals:
+    try:
+        return Totals(**json.loads(content))
+    except (ValueError, TypeError) as error:
+        message = f"{where}: the record of an epoch cannot be read: {error}"
+        raise CheckpointDamaged(message, hint="`penstock checkpoints` shows what else is damaged") from error
 
 
 def reported(

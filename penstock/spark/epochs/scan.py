@@ -26,7 +26,8 @@ from penstock.native.program import Program
 from penstock.rejected.rows import row_json
 from penstock.schema import Schema
 from penstock.spark.epochs.admission import Admission, dropped
-from penstock.spark.epochs.clock import END_OF_TIME, Ticks, declare, is_over
+from penstock.spark.epochs.answers import AnswerStore
+from penstock.spark.epochs.clock import END_OF_TIME, Ticks
 from penstock.spark.epochs.notes import (
     EMPTY,
     TICKS,
@@ -73,6 +74,7 @@ class Scan:
     ticks: Folder | None = None
     time_key: str | None = None
     closes: bool = False
+    answers: AnswerStore | None = None
 
     @property
     def format(self) -> str:
@@ -117,6 +119,7 @@ class ScanReader(DataSourceStreamReader):
         self.noted: dict[str, Any] | None = None
         self.replayed: dict[int, Any] | None = None
         self.ticks = Ticks(scan.ticks) if scan.ticks else None
+        self.replays = scan.answers is not None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new checkpoint begins."""
@@ -156,14 +159,14 @@ class ScanReader(DataSourceStreamReader):
 
         It comes in the same epoch as these, for lateness goes by the epoch before; an epoch of its own would be slower.
         """
-        ticks = declared.all()
-        if not is_over(ticks) and not self.scan.closes:
-            return len(ticks)
+        is_over = declared.is_over()
+        if not is_over and not self.scan.closes:
+            return declared.end()
         if not self.scan.source.ended(end):
-            return len(ticks) - is_over(ticks)
-        if not is_over(ticks) and self.scan.ticks:
-            declare(self.scan.ticks, END_OF_TIME)
-        return len(declared.all())
+            return declared.end() - is_over
+        if not is_over:
+            declared.tick(END_OF_TIME)
+        return declared.end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         """Cut the epoch into tasks."""
@@ -173,16 +176,23 @@ class ScanReader(DataSourceStreamReader):
     def _pieces(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         (begin, first), (upto, last) = _parted(start), _parted(end)
         left_out = dropped(begin, upto, end)
-        splits = self.scan.source.splits(left_out.upto if left_out else begin, upto, self.scan.parallelism)
         epoch = newest_epoch(self.scan.planned)
+        splits = self.scan.source.splits(left_out.upto if left_out else begin, upto, self._parallelism(epoch))
         marks = self.scan.marks.before(epoch) if self.scan.marks else ()
         note_planned(self.scan.notes, self.scan.query, epoch, end, self.admission.held)
         pieces = [Piece(split, number, marks) for number, split in enumerate(splits)]
         if left_out:
             pieces.append(Piece(None, DROPPED, marks, dropped=left_out.rows))
-        mine = self.ticks.all()[first:last] if self.ticks else []
+        mine = self.ticks.times(first, last) if self.ticks else []
         times = tuple(tick.at for tick in mine if tick.only in (None, self.scan.time_key))
         return [*pieces, Piece(None, TIMES, marks, times)] if times else pieces
+
+    def _parallelism(self, epoch: int) -> int:
+        """Return for how many tasks to cut an epoch: a replay as before, so that tasks find the answers of theirs."""
+        before = self.scan.answers.parallelism(epoch) if self.scan.answers and self.replays else None
+        # Once there is an epoch without answers, those that follow are new.
+        self.replays = before is not None
+        return before or self.scan.parallelism
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one piece."""
@@ -219,7 +229,10 @@ class ScanReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Every sink has the epoch."""
-        self.scan.source.commit(_parted(end)[0])
+        own, ticks = _parted(end)
+        self.scan.source.commit(own)
+        if self.ticks:
+            self.ticks.forget(ticks)
 
 
 class _Task:

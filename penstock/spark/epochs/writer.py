@@ -21,9 +21,12 @@ from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.joins import late_name
 from penstock.plan.nodes import Read, Side, Write
 from penstock.plan.replay import varying
+from penstock.plan.row_expressions import fallible
 from penstock.report import Progress
 from penstock.spark.checkpoints.checkpoint import Checkpoint
+from penstock.spark.epochs.answers import AnswerStore
 from penstock.spark.epochs.bounds import make_durable
+from penstock.spark.epochs.dropped import DroppedRows
 from penstock.spark.epochs.ledgers import Ledgers
 from penstock.spark.epochs.outbox import Outbox, Sealed, Tables
 from penstock.spark.epochs.prepare import Made, Preparer, collected, epoch_of, failures
@@ -61,12 +64,15 @@ class EpochWriter:
         self.progress = self._progress(-1, self.records.newest())
         self.on_epoch: Callable[[int, str], None] = lambda number, moment: None
         self.on_done: Callable[[], None] = lambda: None
+        self.dropped: DroppedRows | None = None
         for sink, name in self._sinks():
             with failures(sink, name, "go on"):
                 sink.continues(self.lineage, self._of(name, -1).sink)
         self.planned = checkpoint.query(query.name)
         self.ledgers = Ledgers(self.planned, checkpoint.root, self._sinks(), self._of)
         self.outbox = Outbox(self.staging.folder / "outbox") if any(map(varying, query.outputs)) else None
+        varies = any(map(varying, (*query.outputs, *query.asides)))
+        self.answers = AnswerStore(self.staging.folder / "answers") if varies else None
         self.behind_late = _behind_late(self.graph)
         outputs = tuple((write.sink, self.graph.name(write)) for write in query.outputs)
         self.preparer = Preparer(outputs, query.name, self.lineage, self.staging, self.staging.begun(), self.outbox)
@@ -114,18 +120,34 @@ class EpochWriter:
     def _computed(self, frame: DataFrame, number: int) -> tuple[list[Made], Tables, Tables]:
         """Run the epoch's tasks, and return what they prepared and what they put aside."""
         if self.outbox is None:
-            made = collected(frame)
+            self._begin_answers(number, complete=True)
+            made = self._collected(frame)
             return made, self._kept(number, "late"), self._kept(number, "rejected")
         self.outbox.clear(number)
         whole = self.outbox.sealed(number)
-        # State is computed again in any case.
-        shares = tuple(one.token for one in collected(frame))
+        # Of a try that was not complete nothing went out, so the next one may call again.
+        self._begin_answers(number, complete=whole is not None)
+        # State is computed again in any case, with the answers of the try that was sealed.
+        shares = tuple(one.token for one in self._collected(frame))
         if whole is None:
             whole = Sealed(shares, self._kept(number, "late"), self._kept(number, "rejected"))
             self.outbox.seal(number, whole)
         self.on_epoch(number, "sealed")
         prepared = self.preparer.shares(self.query.context.spark, number, self.bounds, whole.shares)
         return prepared, whole.late, whole.rejected
+
+    def _collected(self, frame: DataFrame) -> list[Made]:
+        """Run the epoch's tasks; rows that Spark's state drops fail it before any sink has it."""
+        if self.dropped is None:
+            return collected(frame)
+        self.dropped.before_last_stage()
+        made = collected(frame)
+        self.dropped.after_tasks()
+        return made
+
+    def _begin_answers(self, number: int, *, complete: bool) -> None:
+        if self.answers is not None:
+            self.answers.begin(number, complete=complete)
 
     def _end(self, sink: Sink, epoch: Epoch, tokens: list[Any], *, done: bool) -> None:
         """Show what was prepared; what the sink has already, or what it must not show twice, is given up."""
@@ -255,6 +277,6 @@ def _rows_read(counted: dict[str, int]) -> int:
 
 
 def _behind_late(graph: Graph) -> set[str]:
-    """Return the names of the nodes that handle late rows on their way to a sink."""
-    behind = (node for node in graph.nodes if aside(node) is not None and not isinstance(node, Side | Write))
-    return {graph.name(node) for node in behind}
+    """Return the names of the nodes that handle late rows on their way to a sink, and of sinks whose key can fail."""
+    behind = (node for node in graph.nodes if aside(node) is not None and not isinstance(node, Side))
+    return {graph.name(node) for node in behind if not isinstance(node, Write) or fallible(node)}

@@ -47,9 +47,14 @@ class Answer(NamedTuple):
 class AsyncCaller:
     """Runs the calls of one task; a context manager, for it owns a thread, a loop and what `using` made."""
 
-    def __init__(self, calls: Calls, given: Callable[[Any], Any] = lambda row: row) -> None:
-        """Take the calls; `given` makes the function's argument of a row."""
-        self.calls, self._given = calls, given
+    def __init__(
+        self,
+        calls: Calls,
+        given: Callable[[Any], Any] = lambda row: row,
+        known: Callable[[Any], Answer | None] = lambda row: None,
+    ) -> None:
+        """Take the calls; `given` makes the function's argument of a row, `known` has answers that need no call."""
+        self.calls, self._given, self._known = calls, given, known
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="map_async", daemon=True)
         self._extra: tuple[Any, ...] = ()
@@ -125,6 +130,8 @@ class AsyncCaller:
     async def _answer(self, row: Any) -> Answer:
         """Call until there is an answer; what the function itself cancels is not tried again."""
         try:
+            if (known := self._known(row)) is not None:
+                return known
             given = self._given(row)
         except Exception as error:
             return Answer(row, error=error)

@@ -7,16 +7,20 @@ do not, so each takes its row's hidden columns along.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.aggregates import struct_type
 from penstock.plan.nodes import MapAsync
 from penstock.schema import arrow_type
+from penstock.spark.epochs.answers import Stored, StoredRefusal, TaskAnswers
+from penstock.spark.epochs.scan import current_epoch, current_partition
 from penstock.spark.hidden import hidden
+from penstock.spark.lowering.answered import row_keys, store
 from penstock.spark.lowering.async_calls import Answer, AsyncCaller, Calls
 from penstock.spark.lowering.context import Context, keep_hidden, row
 from penstock.spark.lowering.exchange import exchanged
@@ -33,15 +37,17 @@ def _map_async(node: MapAsync, context: Context, frame: DataFrame) -> DataFrame:
         # The bound is the job's: fewer calls at once than tasks means fewer tasks.
         frame = exchanged(frame, node.concurrency)
     stage, calls = stage_of(node, context), _calls(node, context)
-    made = struct_type(node.schema)
+    made, keys = struct_type(node.schema), row_keys(frame, node.input)
     if node.in_order or not hidden(frame.columns):
-        called = frame.select(_udf(stage, calls, made, beside=False)(row(node.input)).alias(OUT), *keep_hidden(frame))
+        called = frame.select(
+            _udf(stage, calls, made, beside=False)(row(node.input), *keys).alias(OUT), *keep_hidden(frame)
+        )
         return called.filter(F.col(OUT).isNotNull()).select(f"{OUT}.*", *keep_hidden(frame))
     beside = F.struct(*keep_hidden(frame))
     kinds = ", ".join(f"{name}: {frame.schema[name].dataType.simpleString()}" for name in hidden(frame.columns))
     returned = f"struct<{_ROW}: {made}, {_BESIDE}: struct<{kinds}>>"
     whole = F.struct(row(node.input).alias(_ROW), beside.alias(_BESIDE))
-    called = frame.select(_udf(stage, calls, returned, beside=True)(whole).alias(OUT))
+    called = frame.select(_udf(stage, calls, returned, beside=True)(whole, *keys).alias(OUT))
     return called.filter(F.col(OUT).isNotNull()).select(f"{OUT}.{_ROW}.*", *_restored(frame))
 
 
@@ -56,29 +62,72 @@ def _calls(node: MapAsync, context: Context) -> Calls:
     return Calls(node.fn, node.using, at_once, node.timeout_us, node.retries, node.in_order)
 
 
+class _Asked(NamedTuple):
+    """A row, its hashes, and its answer if an earlier try got one."""
+
+    row: Any
+    first: int
+    second: int
+    stored: Stored | None = None
+
+
 def _udf(stage: Stage, calls: Calls, returned: str, *, beside: bool) -> Any:
     kind = arrow_type(returned)
+    stored = stage.answers
+    assert stored is not None
 
-    def call(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    def call(rows: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         refused: list[tuple[str, dict[str, Any]]] = []
-        with AsyncCaller(calls, _argument(stage, beside=beside)) as caller:
-            for answers in caller.answers(batch.to_pylist() for batch in rows):
-                yield stage.typed([_made(answer, stage, refused, beside=beside) for answer in answers], kind)
+        with (
+            stored.task(current_epoch(), current_partition()) as task,
+            AsyncCaller(calls, _argument(stage, beside=beside), _known) as caller,
+        ):
+            for answers in caller.answers(_asked(task, batch) for batch in rows):
+                yield _stored(task, answers, stage, kind, refused, beside=beside)
+        # After the answers are stored: a retry of this task, which uses them, writes the same file again.
         stage.put(refused)
 
-    return array_function(call, returned).asNondeterministic()
+    return array_function(call, returned, inputs=3).asNondeterministic()
 
 
-def _argument(stage: Stage, *, beside: bool) -> Callable[[Any], Any]:
-    return (lambda whole: stage.given(whole[_ROW])) if beside else stage.given
+def _asked(task: TaskAnswers, batch: tuple[pa.Array, ...]) -> list[_Asked]:
+    asked = list(map(_Asked, *(array.to_pylist() for array in batch)))
+    return asked if task.empty else [one._replace(stored=task.take((one.first, one.second))) for one in asked]
+
+
+def _known(asked: _Asked) -> Answer | None:
+    if asked.stored is None:
+        return None
+    refused = asked.stored.refused
+    return Answer(asked, asked.stored.made, None if refused is None else StoredRefusal(refused))
+
+
+def _argument(stage: Stage, *, beside: bool) -> Callable[[_Asked], Any]:
+    return (lambda asked: stage.given(asked.row[_ROW])) if beside else (lambda asked: stage.given(asked.row))
+
+
+def _stored(
+    task: TaskAnswers, answers: list[Answer], stage: Stage, kind: pa.DataType, refused: list[Any], *, beside: bool
+) -> pa.Array:
+    """Return answers as Arrow, and store those that are new."""
+    made, reasons = [], []
+    for answer in answers:
+        before = len(refused)
+        made.append(_made(answer, stage, refused, beside=beside))
+        reasons.append(refused[-1][0] if len(refused) > before else None)
+    array = stage.typed(made, kind)
+    keys = [pa.array([answer.row[number] for answer in answers], pa.int64()) for number in (1, 2)]
+    alone = pc.struct_field(array, _ROW) if beside else array
+    store(task, keys, alone, reasons, [answer.row.stored is None for answer in answers])
+    return array
 
 
 def _made(answer: Answer, stage: Stage, refused: list[Any], *, beside: bool) -> Any:
-    given = answer.row[_ROW] if beside else answer.row
+    whole = answer.row.row
     try:
         if answer.error is not None:
             raise answer.error
         made = as_dict(answer.made, stage.output)
     except Exception as error:
-        return stage.refuse(error, given, refused)
-    return {_ROW: made, _BESIDE: answer.row[_BESIDE]} if beside else made
+        return stage.refuse(error, whole[_ROW] if beside else whole, refused)
+    return {_ROW: made, _BESIDE: whole[_BESIDE]} if beside else made

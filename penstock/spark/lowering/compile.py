@@ -17,18 +17,21 @@ from penstock.plan.lanes import Prefix, split_lanes
 from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime, PythonNode, Read, Side, Write
 from penstock.plan.queries import Group, groups, parts_late, time_key
+from penstock.plan.replay import varying
 from penstock.plan.stateful import Grouped
 from penstock.schema import Field, Schema
 from penstock.settings import Settings
 from penstock.spark.alone.connector_scan import by_connector, connector_frame
 from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.checkpoints.layout import read_layout
+from penstock.spark.epochs.answers import AnswerStore
 from penstock.spark.epochs.clock import NAME as CLOCK
 from penstock.spark.epochs.clock import Clock
 from penstock.spark.epochs.pacer import USUAL, Limits
 from penstock.spark.epochs.scan import Idle, Scan
 from penstock.spark.hidden import ORDER
 from penstock.spark.lowering import asof, async_nodes, joins, lower_state, process, python_nodes, table_joins  # noqa: F401 (registers their lowerings)
+from penstock.spark.lowering.attempts import checked
 from penstock.spark.lowering.context import Context, column, with_key
 from penstock.spark.lowering.exchange import exchanged, in_source_order, ordering
 from penstock.spark.lowering.lower import lower, timed, watermarked
@@ -156,7 +159,8 @@ class _Compiler:
     def _output(self, write: Write) -> DataFrame:
         """Return the columns that the sink gets, and what its rows are ordered by."""
         frame = self._frame(write.input)
-        return with_key(frame.select(*map(column, write.schema.names), *ordering(frame, write)), write.sink)
+        rows = frame.select(*map(column, write.schema.names), *ordering(frame, write))
+        return with_key(checked(rows, write, self.context), write.sink)
 
     def _frame(self, node: Node) -> DataFrame:
         """Return the rows of a node; of one with several outputs, the main one's."""
@@ -263,6 +267,12 @@ class _Compiler:
         marks = self.context.marks if name not in (CLOCK, WAKEUPS) else ()
         return Marks(marks, self.checkpoint.query(self.name), self.checkpoint.records(self.name))
 
+    def _answers(self, name: str) -> AnswerStore | None:
+        """Return where a node that is not deterministic stores its answers, if the query has one."""
+        if name in (CLOCK, WAKEUPS) or not any(map(varying, self.outputs)):
+            return None
+        return AnswerStore(self.checkpoint.staging(self.name).folder / "answers")
+
     def _order(self, prefix: Prefix) -> int | None:
         """Rows carry their position when a node or a keyed sink uses it; return the source's number among all."""
         reads = self.graph.reads
@@ -272,7 +282,8 @@ class _Compiler:
 
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
         source = Idle(source) if self.idle else source
-        native = program(prefix, self.graph.names) if prefix.chain or prefix.partial else None
+        rejects = self.graph.rejected_to is not None
+        native = program(prefix, self.graph.names, rejects=rejects) if prefix.chain or prefix.partial else None
         output = native.output if native else schema
         marks = self._marks(name)
         if carries:
@@ -300,6 +311,7 @@ class _Compiler:
             ticks=self.checkpoint.folder if prefix.times else None,
             time_key=time_key(prefix.times) if prefix.times else None,
             closes=self.closes,
+            answers=self._answers(name),
         )
         if by_connector(source, self.settings):
             return connector_frame(self.spark, scan)

@@ -9,6 +9,8 @@ import pyarrow as pa
 from penstock.contracts import Sink
 from penstock.plan.node import Node
 from penstock.plan.nodes import Side, Write
+from penstock.plan.replay import varying
+from penstock.spark.lowering.attempts import checked
 from penstock.spark.lowering.context import Context, column, with_key
 from penstock.spark.lowering.lower import lower
 
@@ -24,9 +26,13 @@ def handled(rows: pa.Table, side: Side, write: Write, context: Context) -> pa.Ta
         return rows
     batch = dataclasses.replace(context, streaming=False, clock=None)
     frame = context.spark.createDataFrame(rows)
+    if any(varying(step) is step for step in steps):
+        # In one partition and the same order, a replay finds the answers that it stored.
+        frame = frame.coalesce(1)
     for step in reversed(steps):
         frame = lower(step, batch, frame)
-    return with_key(frame.select(*map(column, write.schema.names)), write.sink).toArrow()
+    rows = checked(frame.select(*map(column, write.schema.names)), write, batch)
+    return with_key(rows, write.sink).toArrow()
 
 
 def keyed(rows: pa.Table, sink: Sink, context: Context) -> pa.Table:

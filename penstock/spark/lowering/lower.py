@@ -13,6 +13,7 @@ from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, Rename, Select, Union, WithColumns
 from penstock.plan.queries import goes_by_time, time_key
 from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
+from penstock.spark.lowering.attempts import attempted, without_attempts
 from penstock.spark.lowering.context import Context, column, keep_hidden
 from penstock.spark.lowering.gates import reject_where
 
@@ -26,20 +27,23 @@ def lower(node: Node, context: Context, *inputs: DataFrame) -> DataFrame:
 
 @lower.register
 def _select(node: Select, context: Context, frame: DataFrame) -> DataFrame:
-    chosen = [F.expr(sql).alias(name) for name, sql in node.columns]
+    frame, values = attempted(frame, node, context, [sql for _, sql in node.columns])
+    chosen = [value.alias(name) for (name, _), value in zip(node.columns, values, strict=True)]
     return frame.select(*chosen, *keep_hidden(frame))
 
 
 @lower.register
 def _with_columns(node: WithColumns, context: Context, frame: DataFrame) -> DataFrame:
-    new = dict(node.columns)
-    chosen = [F.expr(new[n]).alias(n) if n in new else column(n) for n in node.schema.names]
+    frame, values = attempted(frame, node, context, [sql for _, sql in node.columns])
+    new = dict(zip(dict(node.columns), values, strict=True))
+    chosen = [new[n].alias(n) if n in new else column(n) for n in node.schema.names]
     return frame.select(*chosen, *keep_hidden(frame))
 
 
 @lower.register
 def _filter(node: Filter, context: Context, frame: DataFrame) -> DataFrame:
-    return context.counted(frame.filter(node.condition), node)
+    frame, (condition,) = attempted(frame, node, context, [node.condition])
+    return context.counted(without_attempts(frame.filter(condition)), node)
 
 
 @lower.register

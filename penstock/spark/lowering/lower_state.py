@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from penstock.plan.partials import Halves, halves
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
 from penstock.spark.hidden import EVENT_TIME
+from penstock.spark.lowering.attempts import checked
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.lowering.gates import late_aside
 from penstock.spark.lowering.lower import lower
@@ -36,7 +37,7 @@ def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataF
 
 @lower.register
 def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame:
-    frame = late_aside(frame, node, context)
+    frame = checked(late_aside(frame, node, context), node, context)
     if node.bucketed:
         return in_buckets(frame, node, context)
     if node.window is None and node.python:
@@ -60,7 +61,7 @@ def _reduce(node: Reduce, context: Context, frame: DataFrame) -> DataFrame:
 @lower.register
 def _top(node: Top, context: Context, frame: DataFrame) -> DataFrame:
     """Keep the best rows of a group in Spark's state; it drops the others before and after the shuffle."""
-    frame = late_aside(frame, node, context)
+    frame = checked(late_aside(frame, node, context), node, context)
     if node.bucketed:
         return in_buckets(frame, node, context)
     best = frame.groupBy(*_groups(node)).agg(F.expr(best_rows(node)).alias(BEST))

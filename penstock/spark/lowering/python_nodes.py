@@ -22,8 +22,10 @@ from penstock.functions import row_class
 from penstock.plan.node import Node
 from penstock.plan.nodes import FlatMap, Map, MapBatches, PythonNode, named_outputs
 from penstock.schema import Schema, arrow_type
+from penstock.spark.epochs.answers import NodeAnswers, StoredRefusal
 from penstock.spark.epochs.scan import current_epoch, current_partition
 from penstock.spark.epochs.staging import Staging, rejected_rows
+from penstock.spark.lowering.answered import KEYS, answered_batches, answered_udf, answers_of, row_keys
 from penstock.spark.lowering.context import Context, keep_hidden, row
 from penstock.spark.lowering.lower import lower
 from penstock.spark.udf import array_function
@@ -34,8 +36,7 @@ OUT = "__penstock_out"
 @lower.register
 def _map(node: Map, context: Context, frame: DataFrame) -> DataFrame:
     stage = stage_of(node, context)
-    returned = struct_type(node.schema)
-    made = _called(frame, node, stage.rows_udf(returned, one=True), returned)
+    made = _called(frame, node, stage, stage.rows_udf(struct_type(node.schema), one=True))
     return made.select(f"{OUT}.*", *keep_hidden(frame))
 
 
@@ -43,14 +44,17 @@ def _map(node: Map, context: Context, frame: DataFrame) -> DataFrame:
 def _flat_map(node: FlatMap, context: Context, frame: DataFrame) -> DataFrame:
     stage = stage_of(node, context)
     returned = f"array<{struct_type(flat_schema(node))}>"
-    made = _called(frame, node, stage.rows_udf(returned, one=False), returned)
+    made = _called(frame, node, stage, stage.rows_udf(returned, one=False))
     return counted_outputs(made.select(F.explode(OUT).alias(OUT), *keep_hidden(made)), node, context)
 
 
 @lower.register
 def _map_batches(node: MapBatches, context: Context, frame: DataFrame) -> DataFrame:
     stage = stage_of(node, context)
-    rows = frame.select(*(F.col(f"`{name}`") for name in node.input.schema.names))
+    columns = [F.col(f"`{name}`") for name in node.input.schema.names]
+    if stage.answers is not None:
+        columns += [key.alias(name) for name, key in zip(KEYS, row_keys(frame, node.input), strict=True)]
+    rows = frame.select(*columns)
     return context.counted(rows.mapInArrow(stage.batches, node.schema.nullable().ddl), node)
 
 
@@ -75,8 +79,9 @@ def flat_output(frame: DataFrame, output: str) -> DataFrame:
     return frame.filter(F.col(chosen).isNotNull()).select(f"{chosen}.*", *keep_hidden(frame))
 
 
-def _called(frame: DataFrame, node: PythonNode, udf: Any, returned: str) -> DataFrame:
-    made = frame.select(udf(row(node.input)).alias(OUT), *keep_hidden(frame))
+def _called(frame: DataFrame, node: PythonNode, stage: Stage, udf: Any) -> DataFrame:
+    keys = row_keys(frame, node.input) if stage.answers is not None else []
+    made = frame.select(udf(row(node.input), *keys).alias(OUT), *keep_hidden(frame))
     return made.filter(F.col(OUT).isNotNull())
 
 
@@ -93,6 +98,7 @@ class Stage:
     sides: tuple[str, ...]
     rejects: bool
     staging: Staging
+    answers: NodeAnswers | None = None
 
     @property
     def label(self) -> str:
@@ -103,10 +109,12 @@ class Stage:
         """Return the function as an Arrow UDF from a row to a row, or to a list of rows."""
         kind = arrow_type(returned)
         make = self._one if one else self._many
+        if self.answers is not None:
+            return answered_udf(self, make, returned, self.answers)
 
         def call(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
             refused: list[tuple[str, dict[str, Any]]] = []
-            with self._helper() as extra:
+            with self.helper() as extra:
                 for batch in rows:
                     made = [make(given, extra, refused) for given in batch.to_pylist()]
                     yield self.typed(made, kind)
@@ -117,8 +125,14 @@ class Stage:
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the function on Arrow batches."""
+        if self.answers is not None:
+            yield from answered_batches(batches, self._batches, self.answers)
+        else:
+            yield from self._batches(batches)
+
+    def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = self.output.nullable().arrow
-        with self._helper() as extra:
+        with self.helper() as extra:
             for batch in batches:
                 try:
                     made = self.fn(batch, *extra)
@@ -153,7 +167,8 @@ class Stage:
         """Put a row among the refused, or stop the job."""
         if not self.rejects:
             raise self._failed(error, given) from error
-        refused.append((f"{type(error).__name__}: {error}", given))
+        reason = str(error) if isinstance(error, StoredRefusal) else f"{type(error).__name__}: {error}"
+        refused.append((reason, given))
 
     def typed(self, made: list[Any], kind: pa.DataType) -> pa.Array:
         """Return what the function made as Arrow; what does not fit its schema stops the job."""
@@ -180,7 +195,7 @@ class Stage:
             self.staging.put_counts(epoch, f"{self.node}={part}", {self.node: {"rejected": len(refused)}})
 
     @contextlib.contextmanager
-    def _helper(self) -> Iterator[tuple[Any, ...]]:
+    def helper(self) -> Iterator[tuple[Any, ...]]:
         """Make what `using` makes, once per task, and close it."""
         if self.using is None:
             yield ()
@@ -207,6 +222,7 @@ def stage_of(node: PythonNode, context: Context) -> Stage:
         sides=tuple(name for name, _ in node.outputs) if isinstance(node, FlatMap) else (),
         rejects=rejects,
         staging=context.staging,
+        answers=answers_of(node, context),
     )
 
 

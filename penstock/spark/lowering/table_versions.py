@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.tables.reading import TableSource
-from penstock.errors import PenstockError, SourceFailed
+from penstock.errors import CheckpointDamaged, PenstockError, SourceFailed
 from penstock.folders import Folder
+from penstock.folders.journal import LOST
 from penstock.spark.hidden import PREFIX
 
 UNTIL = PREFIX + "until"
@@ -97,9 +98,13 @@ class Versions:
 
     def _rows(self, version: str) -> pa.Table:
         """Return a version, from this machine's disk without a copy."""
-        if self.folder.local is not None:
-            return pa.ipc.open_file(pa.memory_map(str(self.folder.local / version))).read_all()
-        return pa.ipc.open_file(self.folder.read(version)).read_all()
+        try:
+            if self.folder.local is not None:
+                return pa.ipc.open_file(pa.memory_map(str(self.folder.local / version))).read_all()
+            return pa.ipc.open_file(self.folder.read(version)).read_all()
+        except (FileNotFoundError, TypeError, pa.ArrowInvalid) as error:
+            message = f"{self.folder}/{version}, the table as an epoch saw it, is damaged or gone: {error}"
+            raise CheckpointDamaged(message, node=self.label, hint=LOST) from error
 
     def _forget(self, before: int) -> None:
         """Drop what no epoch from this one on sees."""

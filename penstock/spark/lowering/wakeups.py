@@ -16,12 +16,14 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.contracts import Offsets, Rejected, Source
+from penstock.errors import CheckpointDamaged
 from penstock.folders import Folder
-from penstock.folders.journal import Journal, journal
+from penstock.folders.journal import LOST
 from penstock.schema import Schema
+from penstock.spark.epochs.declared import WAKEUPS, Declared
 from penstock.spark.epochs.staging import Staging
 
-NAME = "wakeups"
+NAME = WAKEUPS
 _SHIFT = "clock-shift"
 _RING = "ring="
 Rings = dict[str, dict[str, int]]
@@ -34,23 +36,35 @@ class Wakeups(Source):
     schema = Schema("node string, bucket int, ended boolean")
 
     def __init__(self, folder: Folder) -> None:
-        self._journal: Journal = journal(folder, NAME)
-        self._lines: list[bytes] = []
+        self._declared = Declared(folder, NAME)
 
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
         """All that was declared."""
-        return {"0": len(self._all())}
+        return {"0": self._declared.end()}
 
-    def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
+    def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[Any]:
+        """Ship the wake-ups themselves, each bucket once: a task would have to read the journal from its start."""
+        lines = self._declared.between(int(start.get("0") or 0), int(end["0"]))
+        buckets = {one for line in lines for one in woken(line, self._declared.where)}
+        return [sorted(buckets)] if buckets else []
+
+    def read_split(self, split: Any) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield each bucket once."""
-        lines = self._all()[int(start or 0) : int(end)]
-        woken = {(node, bucket, bool(ended)) for line in lines for node, bucket, *ended in json.loads(line)}
-        rows = [dict(zip(self.schema.names, one, strict=True)) for one in sorted(woken)]
+        rows = [dict(zip(self.schema.names, one, strict=True)) for one in split]
         yield pa.RecordBatch.from_pylist(rows, schema=self.schema.arrow)
 
-    def _all(self) -> list[bytes]:
-        self._lines += self._journal.fresh()
-        return self._lines
+    def commit(self, offsets: Offsets) -> None:
+        """Free the memory of wake-ups that were read."""
+        self._declared.forget(int(offsets.get("0") or 0))
+
+
+def woken(line: bytes, where: str) -> list[tuple[str, int, bool]]:
+    """Return the wake-ups of a journal entry: node, bucket, and whether it is the last one."""
+    try:
+        return [(node, int(bucket), bool(ended)) for node, bucket, *ended in json.loads(line)]
+    except (ValueError, TypeError) as error:
+        message = f"{where} cannot be read: {line[:80]!r} is not a list of wake-ups"
+        raise CheckpointDamaged(message, hint=LOST) from error
 
 
 def ring(staging: Staging, epoch: int, node: str, bucket: int, at_us: int | None) -> None:
@@ -73,7 +87,20 @@ class RingsOf:
 
     def __init__(self, folder: Folder, query: str) -> None:
         self._folder, self._file = folder, f"rings-{query}.json"
-        self._all: Rings = json.loads(folder.read(self._file) or b"{}")
+        self._all: Rings = self._read()
+
+    def _read(self) -> Rings:
+        found = self._folder.read(self._file)
+        try:
+            return json.loads(found) if found is not None else {}
+        except ValueError as error:
+            message = f"{self._folder}/{self._file} cannot be read: {error}"
+            raise CheckpointDamaged(message, hint=LOST) from error
+
+    def create(self) -> None:
+        """Write the file even if nobody waits yet: from now on it is damage if it is gone."""
+        if self._folder.read(self._file) is None:
+            self._folder.write(self._file, b"{}")
 
     def keep(self, staging: Staging, epoch: int) -> None:
         """Keep what the tasks of an epoch noted, before Spark takes the epoch for done."""
@@ -102,8 +129,8 @@ class RingsOf:
 class Alarm:
     """Declares wake-ups when they are due; the driver's half."""
 
-    def __init__(self, folder: Folder, now: Callable[[], float] = time.time) -> None:
-        self._folder, self._now = folder, now
+    def __init__(self, folder: Folder, wakeups: Declared, now: Callable[[], float] = time.time) -> None:
+        self._wakeups, self._now = wakeups, now
         self._shifts = moved_clock(folder)
         self._declared: set[Any] = set()
         self._lock = threading.Lock()
@@ -127,7 +154,4 @@ class Alarm:
             return bool(waiting)
 
     def _declare(self, buckets: Sequence[tuple[Any, ...]]) -> None:
-        wakes = journal(self._folder, NAME)
-        wakes.fresh()
-        while not wakes.append([json.dumps(buckets).encode()]):
-            wakes.fresh()
+        self._wakeups.declare(json.dumps(buckets).encode())

@@ -13,6 +13,7 @@ from penstock.log.broker import Broker
 from penstock.log.cleaner import Cleaner
 from penstock.log.errors import LogError
 from penstock.log.storage.partition import Partition
+from penstock.log.storage.snapshot import Snapshot, save
 from tests.log.storage.logs import NOW, append, consumed, keyed, plain
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "1024"}
@@ -67,15 +68,30 @@ def test_partitions_that_nobody_uses_are_cleaned_too(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+class Rounds(Cleaner):
+    """Tells when the third round is done."""
+
+    def __init__(self, broker: Broker, interval: float) -> None:
+        super().__init__(broker, interval)
+        self.third = asyncio.Event()
+        self._rounds = 0
+
+    async def clean_all(self) -> None:
+        await super().clean_all()
+        self._rounds += 1
+        if self._rounds == 3:
+            self.third.set()
+
+
 def test_rounds_follow_one_another_until_the_broker_stops(tmp_path: Path) -> None:
     async def story(broker: Broker) -> None:
         partition = written(broker, COMPACT)
-        quick = Cleaner(broker, interval=0.01)
+        quick = Rounds(broker, interval=0.01)
         quick.start()
         async with asyncio.timeout(20):
-            while len(consumed(partition)) == 20:
-                await asyncio.sleep(0.01)
+            await quick.third.wait()
         await quick.stop()
+        assert len(consumed(partition)) < 20
 
     play(tmp_path, story)
 
@@ -138,10 +154,17 @@ def test_what_recovery_has_to_read_again_stays_little(tmp_path: Path, monkeypatc
     monkeypatch.setattr("penstock.log.cleaner._CHECKPOINT_BYTES", 1000)
 
     async def story(broker: Broker) -> None:
+        saved, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def save_and_tell(folder: Path, snapshot: Snapshot) -> None:
+            save(folder, snapshot)
+            loop.call_soon_threadsafe(saved.set)
+
+        monkeypatch.setattr("penstock.log.broker.save", save_and_tell)
         partition = written(broker, {})
         await broker.cleaner.clean_all()
         async with asyncio.timeout(20):
-            while not list(partition.folder.glob("*.snapshot")):
-                await asyncio.sleep(0.01)
+            await saved.wait()
+        assert list(partition.folder.glob("*.snapshot"))
 
     play(tmp_path, story)

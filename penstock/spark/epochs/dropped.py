@@ -1,0 +1,78 @@
+"""Rows that Spark's state drops by its own watermark: there must be none, for Penstock separates late rows before it.
+
+Spark counts such rows in a metric and says nothing else. So an epoch in which the metric is not 0 lost rows without
+any output or count of late rows having them, and it must not be committed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.errors import SparkFailed
+
+# The partial function by which Spark itself collects the progress of stateful operators, for a query's `lastProgress`.
+_COLLECTOR = "ProgressContext$$anonfun$extractStateOperatorMetrics$2"
+_DROPPED = re.compile(r'"operatorName" : "(\w+)".*?"numRowsDroppedByWatermark" : (\d+)', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class DroppedRows:
+    """Checks one query; `nodes` are its stateful operators, in Spark's order.
+
+    Most sinks are committed by the driver, after all tasks of an epoch. Where one is committed by its tasks
+    (`in_tasks`), the stages before these run first, so that the check comes before any sink has the epoch.
+    """
+
+    query: Callable[[], StreamingQuery]
+    nodes: Sequence[str]
+    in_tasks: bool
+    spark: SparkSession
+
+    def before_last_stage(self) -> None:
+        """Run all stages of the epoch but the last, where tasks commit sinks, and check them."""
+        if not self.in_tasks:
+            return
+        context = self.spark._jsc.sc()
+        rdd = self._execution.lastExecution().toRdd()
+        # The shuffles that the last stage reads; when the epoch is run, Spark finds their output there.
+        shuffles = context.dagScheduler().getShuffleDependenciesAndResourceProfiles(rdd)._1().toSeq()
+        found = [shuffles.apply(number) for number in range(shuffles.size())]
+        stages = [context.submitMapStage(one) for one in found if one.rdd().getNumPartitions()]
+        for stage in stages:
+            stage.get()
+        self.after_tasks()
+
+    def after_tasks(self) -> None:
+        """Raise an error if Spark dropped rows in the epoch that is running.
+
+        All metrics come back as one text: a call to the JVM for each would cost milliseconds in every epoch.
+        """
+        execution = self._execution
+        jvm: Any = self.spark._jvm
+        collector = getattr(jvm.org.apache.spark.sql.execution.streaming.runtime, _COLLECTOR)(None)
+        text = execution.lastExecution().executedPlan().collect(collector).toString()
+        for node, rows in dropped(text, self.nodes):
+            message = f"Spark dropped {rows} rows by its own watermark that Penstock did not find late"
+            hint = "no row may vanish, so the epoch is not committed: report this, with `penstock explain` of the job"
+            raise SparkFailed(message, node=node, hint=hint)
+
+    @property
+    def _execution(self) -> Any:
+        return self.query()._jsq.streamingQuery()
+
+
+def dropped(text: str, nodes: Sequence[str]) -> list[tuple[str, int]]:
+    """Return where rows were dropped and how many, out of the progress of stateful operators.
+
+    >>> dropped('List({ "operatorName" : "dedupe", "numRowsDroppedByWatermark" : 2 })', ["once"])
+    [('once', 2)]
+    """
+    found = [(name, int(rows)) for name, rows in _DROPPED.findall(text)]
+    names = nodes if len(nodes) == len(found) else [name for name, _ in found]
+    return [(node, rows) for node, (_, rows) in zip(names, found, strict=True) if rows]

@@ -1,0 +1,227 @@
+"""Promise: SQL that fails on a row rejects that row, with its node and a reason, alike in both lanes; no other row."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import ExpressionFailed
+from penstock.settings import Settings
+from penstock.testing import EOF, Crash, Results, run_to_end
+from tests.conftest import at
+
+SCHEMA = (
+    "id bigint, s string, i int, b bigint, d double, m decimal(38,2), ts timestamp, a array<int>, k map<string,int>"
+)
+Row = dict[str, Any]
+
+
+def row(number: int, **given: Any) -> Row:
+    usual = {"s": "1", "i": 1, "b": 1, "d": 1.0, "m": None, "ts": at(number), "a": [1, 2], "k": {"x": 1}}
+    return {"id": number} | usual | given
+
+
+ROWS = {
+    "good": row(0),
+    "nulls": row(1, s=None, i=None, b=None, d=None, a=None, k=None),
+    "more": row(2, s="7", i=2, b=8, d=2.5, m=3),
+    "text": row(10, s="x"),
+    "zero": row(11, i=0, b=0, d=0.0),
+    "large": row(12, i=2**31 - 1, b=2**63 - 1, m=10**35),
+}
+IDS = {name: one["id"] for name, one in ROWS.items()}
+
+
+def source(name: str) -> ps.Stream:
+    return ps.from_items([], SCHEMA).named(name)
+
+
+def sink(name: str, **given: Any) -> ps.Sink:
+    made = ps.collect()
+    made.name = name
+    for attribute, value in given.items():
+        setattr(made, attribute, value)
+    return made
+
+
+def pipeline(*outputs: ps.Output, rejects: bool = True) -> ps.Pipeline:
+    return ps.Pipeline("p", *outputs, rejected_to=sink("bad") if rejects else None)
+
+
+def run(made: ps.Pipeline, lane: str, settings: Settings, rows: list[Any] | None = None) -> Results:
+    given = list(ROWS.values()) if rows is None else rows
+    reads = [str(node.name) for node in made.graph.reads]
+    return run_to_end(made, {name: list(given) for name in reads}, settings=replace(settings, lane=lane))
+
+
+def rejected(out: Results) -> dict[str, dict[int, str]]:
+    """The reasons of each node, by the ids of the rows; a row is rejected once."""
+    found: dict[str, dict[int, str]] = {}
+    for one in out["bad"]:
+        number = json.loads(one["row"])["id"]
+        assert number not in found.setdefault(one["node"], {}), "a row was rejected twice"
+        assert (one["raw"], one["position"]) == (None, None)
+        found[one["node"]][number] = one["reason"]
+    return found
+
+
+def add_up(out: Results) -> None:
+    """Every row that comes to a node is in one count, and every rejected row was written."""
+    written = Counter(one["node"] for one in out["bad"])
+    for name, counts in out.counts.items():
+        parts = (counts.used, counts.filtered, counts.late, counts.rejected, counts.duplicate, counts.dropped)
+        assert counts.rows_in == sum(parts), name
+        assert counts.rejected == written[name], name
+
+
+class Largest(ps.Aggregator):
+    """The largest ratio, in Python."""
+
+    state = "most double"
+    result = "double"
+
+    def start(self) -> dict[str, Any]:
+        return {"most": None}
+
+    def add(self, acc: dict[str, Any], *values: Any) -> dict[str, Any]:
+        known = [one for one in (acc["most"], values[0]) if one is not None]
+        return {"most": max(known, default=None)}
+
+    def merge(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+        return self.add(a, b["most"])
+
+    def finish(self, acc: dict[str, Any]) -> Any:
+        return acc["most"]
+
+
+def every_kind() -> ps.Pipeline:
+    """SQL that fails in every kind of node that takes SQL."""
+    chain = source("a").with_columns(n="cast(s as int)").named("with").filter("b / d > -100 or b is null").named("fil")
+    chosen = chain.select("id", "n", "d", "ts", x="b + 1").named("sel").event_time("ts", "1s")
+    per_key = chosen.key_by(k="n % 2").window(ps.tumbling("1h")).aggregate(n="count(*)", ratio="sum(x / d)")
+    whole = source("b").event_time("ts", "1s").window(ps.tumbling("1h"))
+    sums = whole.aggregate(n="count(*)", t="sum(b / d)", f="sum(b / i) FILTER (WHERE i <> 0)", p=Largest("i div 2"))
+    lists = whole.aggregate(all="sort_array(collect_list(b div i))").named("lists")
+    parts = source("c").split(low="b / d < 2", high="b / d < 100")
+    outputs = {
+        "per-key": per_key.named("per-key-counts"),
+        "sums": sums.named("sums-of"),
+        "lists-out": lists,
+        "best": whole.top(2, by="cast(s as int)").select("id", "rank", "window_end").named("top-ids"),
+        "low": parts["low"],
+        "high": parts["high"],
+        "rest": parts["rest"],
+    }
+    keyed = source("d").to(sink("keyed", row_key="b div i"))
+    return pipeline(*(stream.to(sink(name)) for name, stream in outputs.items()), keyed)
+
+
+def test_every_kind_of_node_rejects_the_rows_on_which_its_sql_fails_alike_in_both_lanes(settings: Settings) -> None:
+    native, spark = (run(every_kind(), lane, settings) for lane in ("auto", "spark"))
+    for out in (native, spark):
+        add_up(out)
+        found = {node: set(reasons) for node, reasons in rejected(out).items()}
+        text, zero, large = IDS["text"], IDS["zero"], IDS["large"]
+        assert found == {
+            "with": {text},
+            "fil": {zero},
+            "sel": {large},
+            "sums-of": {zero},
+            "lists": {zero},
+            "top": {text},
+            "filter": {zero},
+            "keyed": {zero},
+        }
+        assert [one["n"] for one in out["sums"]] == [5]
+        assert {one["id"] for one in out["keyed"]} == set(IDS.values()) - {zero}
+        assert {one["id"] for name in ("low", "high", "rest") for one in out[name]} == set(IDS.values()) - {zero}
+        assert [one["id"] for one in sorted(out["best"], key=lambda one: one["rank"])] == [IDS["more"], IDS["large"]]
+    assert rejected(native)["sel"] == {IDS["large"]: '"b + 1" failed: overflow'}
+    assert rejected(native)["with"] == {IDS["text"]: '"cast(s as int)" failed: it cannot be cast to int'}
+    assert native.counts == spark.counts
+    for name in native:
+        assert sorted(map(repr, native[name])) == sorted(map(repr, spark[name])), name
+
+
+# An expression, and the rows on which it fails.
+EXPRESSIONS: dict[str, tuple[str, ...]] = {
+    "b / d + b / d": ("zero",),
+    "m * m": ("large",),
+    "a[i]": ("more", "large"),
+    "element_at(a, i)": ("zero", "large"),
+    "to_date(s, 'd')": ("text",),
+    "s = 1": ("text",),
+    "nullif(b / d, 1)": ("zero",),
+    "coalesce(try_cast(s as int), b div i)": (),
+    "case when d <> 0 then b / d end": (),
+    "d <> 0 and b / d > 1": (),
+    "try_divide(b, d) is null or k['y'] is null": (),
+}
+
+
+@pytest.mark.parametrize("lane", ["auto", "spark"])
+def test_an_expression_that_fails_on_a_row_rejects_that_row_and_no_other(lane: str, settings: Settings) -> None:
+    given = source("rows")
+    outputs = [given.select("id", x=sql).named(f"n{n}").to(sink(f"o{n}")) for n, sql in enumerate(EXPRESSIONS)]
+    out = run(pipeline(*outputs), lane, settings)
+    add_up(out)
+    for number, (sql, kinds) in enumerate(EXPRESSIONS.items()):
+        bad = {IDS[kind] for kind in kinds}
+        assert set(rejected(out).get(f"n{number}", {})) == bad, sql
+        assert {one["id"] for one in out[f"o{number}"]} == set(IDS.values()) - bad, sql
+
+
+@pytest.mark.parametrize("lane", ["auto", "spark"])
+def test_a_node_with_two_sinks_rejects_a_row_once_and_a_replay_does_not_repeat_it(
+    lane: str, settings: Settings
+) -> None:
+    ratios = source("rows").with_columns(x="b / d").named("ratio")
+    made = pipeline(ratios.to(sink("one")), ratios.filter("x > 1").to(sink("two")))
+    early, late = list(ROWS.values())[:5], list(ROWS.values())[5:]
+    out = run(made, lane, settings, [*early, Crash(), *late, row(20, d=0.0), EOF, row(21, d=0.0)])
+    add_up(out)
+    assert set(rejected(out)["ratio"]) == {IDS["zero"], 20, 21}
+    assert (out.counts["ratio"].rows_in, out.counts["ratio"].rejected, len(out["one"])) == (8, 3, 5)
+
+
+def test_sql_after_state_and_on_late_rows_rejects_too(settings: Settings) -> None:
+    timed = source("rows").event_time("ts", "1s")
+    counted = timed.key_by("id").window(ps.tumbling("1s")).aggregate(low="min(d)", high="max(b)").named("counted")
+    totals = source("totals").key_by("id").aggregate(d="min(d)", b="max(b)")
+    late = counted.side("late").with_columns(x="b / d").named("late-ratio")
+    made = pipeline(
+        counted.select("id", x="high / low").named("ratio").to(sink("ratios")),
+        totals.with_columns(x="b / d").named("now").to(sink("totals-out")),
+        late.to(sink("late", row_key="cast(s as int)")),
+    )
+    behind = [row(30, d=0.0) | {"ts": at(1)}, row(31, s="x") | {"ts": at(1)}, row(32) | {"ts": at(1)}]
+    out = run(made, "auto", settings, [*ROWS.values(), EOF, *behind])
+    add_up(out)
+    found = {node: set(reasons) for node, reasons in rejected(out).items()}
+    assert found == {"ratio": {IDS["zero"]}, "now": {IDS["zero"], 30}, "late-ratio": {30}, "late": {31}}
+    assert [one["id"] for one in out["late"]] == [32]
+
+
+@pytest.mark.parametrize("lane", ["auto", "spark"])
+@pytest.mark.parametrize(
+    ("make", "label", "sql"),
+    [
+        (lambda rows: rows.select("id", x="b / d").named("ratio"), "select 'ratio'", "b / d"),
+        (lambda rows: rows.filter("cast(s as int) > 0").named("kept"), "filter 'kept'", "cast(s as int)"),
+    ],
+)
+def test_without_rejected_to_the_job_stops_and_names_node_and_expression(
+    make: Callable[[ps.Stream], ps.Stream], label: str, sql: str, lane: str, settings: Settings
+) -> None:
+    made = pipeline(make(source("rows")).to(sink("out")), rejects=False)
+    with pytest.raises(ExpressionFailed) as failed:
+        run(made, lane, settings)
+    assert label in str(failed.value)
+    assert sql in str(failed.value)
+    assert "rejected_to" in str(failed.value.hint)

@@ -1,0 +1,234 @@
+"""No secret leaves a connection: every secret option of the client libraries, through every way out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import obstore
+import pytest
+from confluent_kafka import KafkaError
+from psycopg import pq
+
+import penstock as ps
+from penstock.connectors.catalog import sink_from_spec
+from penstock.connectors.connection import Connection
+from penstock.connectors.kafka import failed, resolve
+from penstock.connectors.tables.table_sink import TableSink
+from penstock.connectors.topic_sink import TopicSink
+from penstock.connectors.topics import TopicSource
+from penstock.contracts import Sink
+from penstock.errors import PenstockError, SettingsError
+from penstock.folders import folder
+from penstock.masking import is_secret, masked, masked_options, masked_spec, masked_text, without
+from penstock.schema import Schema
+from penstock.settings import Settings
+
+SECRET = "Hunter-2"
+NUMBERS = Schema("n bigint")
+BEGIN, END = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
+# All of librdkafka's CONFIGURATION.md that proves who one is, as of 2.16.
+LIBRDKAFKA = [
+    "sasl.password",
+    "sasl.oauthbearer.config",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.assertion.private.key.pem",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "ssl.key.password",
+    "ssl.key.pem",
+    "ssl.keystore.password",
+]
+LIBRDKAFKA_OPEN = [
+    *("sasl.username", "sasl.mechanism", "sasl.kerberos.keytab", "sasl.oauthbearer.client.id"),
+    *("sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope"),
+    *("sasl.oauthbearer.assertion.private.key.file", "sasl.oauthbearer.assertion.jwt.template.file"),
+    *("sasl.oauthbearer.grant.type", "sasl.oauthbearer.method", "enable.sasl.oauthbearer.unsecure.jwt"),
+    *("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.location", "ssl.keystore.location", "ssl.ca.location"),
+]
+LIBPQ = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+OBSTORE = {
+    "_aws.pyi": {"secret_access_key", "session_token", "sse_customer_key_base64", "token"},
+    "_azure.pyi": {
+        *("account_key", "client_secret", "sas_key", "token", "encryption_key", "fabric_session_token"),
+        *("access_key", "sas_token"),
+    },
+    # The last one is a path; that it is hidden harms nobody.
+    "_gcs.pyi": {"service_account_key", "bearer_token", "token", "application_credentials"},
+}
+ELSEWHERE = [
+    *("kafka.sasl.jaas.config", "kafka.ssl.truststore.password", "kafka.ssl.keystore.key", "Authorization", "Cookie"),
+    *("spark.hadoop.fs.s3a.secret.key", "spark.hadoop.fs.s3a.session.token", "spark.authenticate.secret"),
+    *("spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net", "apiKey", "clientSecret", "X-Amz-Signature"),
+]
+
+
+def test_every_secret_option_of_librdkafka_is_known_by_its_name() -> None:
+    assert [name for name in LIBRDKAFKA + LIBRDKAFKA_OPEN if is_secret(name)] == LIBRDKAFKA
+
+
+def test_every_secret_option_of_libpq_is_known_by_its_name() -> None:
+    options = {option.keyword.decode(): option.dispchar.decode() for option in pq.Conninfo.get_defaults()}
+    assert {name for name in options if is_secret(name)} == LIBPQ & options.keys()
+    assert {name for name, shown in options.items() if shown == "*"} <= LIBPQ
+
+
+@pytest.mark.parametrize("stub", OBSTORE)
+def test_every_secret_option_of_obstore_is_known_by_its_name(stub: str) -> None:
+    text = (Path(obstore.__file__).parent / "_store" / stub).read_text()
+    names = set(re.findall(r"^    (\w+): ", text, re.MULTILINE))
+    prefixes = ("", {"_aws.pyi": "aws_", "_azure.pyi": "azure_storage_", "_gcs.pyi": "google_"}[stub])
+    for prefix in prefixes:
+        assert {name for name in names if is_secret(prefix + name)} == OBSTORE[stub]
+
+
+def test_secrets_of_other_clients_are_known_by_their_names() -> None:
+    assert [name for name in ELSEWHERE if not is_secret(name)] == []
+    harmless = ["key", "keys", "tokenizer", "author", "path", "partition_by", "guarantee", "secretId", "token_type"]
+    assert [name for name in harmless if is_secret(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://KEY:Hunter-2@lake/out", "s3://KEY:***@lake/out"),
+        ("postgresql://ada@db/shop?sslpassword=Hunter-2&sslmode=require", "postgresql://ada@db/shop?sslpassword=***&sslmode=require"),
+        ("kafka://a:1?sasl%2Epassword=Hunter-2", "kafka://a:1?sasl%2Epassword=***"),
+        ("https://Hunter-2@api.example/in", "https://***@api.example/in"),
+        ("https://sk_Hunter-2:@api.example/in", "https://***@api.example/in"),
+        ("https://api.example/in?key=Hunter-2&x=1", "https://api.example/in?key=***&x=1"),
+        ("https://hooks.slack.com/services/T0/B0/Hunter-2", "https://hooks.slack.com/***"),
+        ("GET 'https://lake.example/x?sv=1&sig=Hunter-2': 403", "GET 'https://lake.example/x?sv=1&sig=***': 403"),
+        ("{'sasl.password': 'Hunter-2', 'n': '1'}", "{'sasl.password': '***', 'n': '1'}"),
+        ('{"client_secret": "Hunt\\"er-2"}', '{"client_secret": "***"}'),
+        ('required username="ada" password="Hunter-2";', 'required username="ada" password=***;'),
+        (f"{BEGIN}\nHunter-2\n{END}", f"{BEGIN}***{END}"),
+        ("kafka://a:1?ca=ca.pem&key=client.key", "kafka://a:1?ca=ca.pem&key=client.key"),
+        ("/in/a.csv:12: price='x@y'", "/in/a.csv:12: price='x@y'"),
+        ("s3://lake/a:b@c", "s3://lake/a:b@c"),
+    ],
+)  # fmt: skip
+def test_a_text_is_shown_without_its_secrets(text: str, shown: str) -> None:
+    assert masked_text(text) == shown
+    assert masked_text(shown) == shown
+
+
+def test_what_a_client_says_is_shown_without_what_it_was_given() -> None:
+    assert without(f"cannot use {SECRET}, really", [SECRET, "", None]) == "cannot use ***, really"
+
+
+def test_rows_and_expressions_in_a_spec_stay_as_they_are() -> None:
+    spec = {"kind": "items", "rows": [{"token": "x"}], "key": "concat('token=', id)", "columns": {"password": "uuid"}}
+    assert masked_spec(spec) == spec
+    assert masked_spec({"options": {"password": SECRET}, "token": SECRET}) == {
+        "options": {"password": "***"},
+        "token": "***",
+    }
+    assert masked_options({"password": "", "x": 1}) == {"password": "", "x": 1}
+
+
+def ways_out(sink: Sink) -> list[str]:
+    """All texts of a pipeline that ends in a sink."""
+    pipeline = ps.Pipeline("p", ps.from_items([{"n": 1}], "n bigint").to(sink))
+    drawn = [pipeline.explain(), pipeline.to_json(), pipeline.to_dot(), pipeline.to_mermaid()]
+    return [*drawn, repr(pipeline), repr(sink), repr(sink.spec()), sink.name, sink.goes_to() or ""]
+
+
+def kafka_error(text: str) -> KafkaError:
+    return KafkaError(KafkaError._INVALID_ARG, f"cannot use {text}")
+
+
+@pytest.mark.parametrize("option", LIBRDKAFKA)
+def test_a_secret_option_of_a_kafka_connection_shows_nowhere(option: str, caplog: pytest.LogCaptureFixture) -> None:
+    url = f"kafka://127.0.0.1:1?tls=true&{option}={SECRET}"
+    settings = Settings(log=url, connections={"x": url}, spark={option: SECRET})
+    connection = resolve("x", settings)
+    assert connection.config()[option] == SECRET
+    sink, source = TopicSink("t", connection=url), TopicSource("t", NUMBERS, connection=url)
+    shown = [*ways_out(sink), repr(source.spec()), repr(connection), str(connection), repr(settings)]
+    for connector in (sink, source):
+        connector.within("job", settings)
+        with pytest.raises(PenstockError) as raised:
+            connector.check()
+        shown += [str(raised.value), repr(raised.value)]
+    shown += [str(failed(kafka_error(SECRET), "t", connection)), caplog.text]
+    assert not [text for text in shown if SECRET in text]
+
+
+@pytest.mark.parametrize("option", sorted(LIBPQ))
+def test_a_secret_option_of_a_postgres_connection_shows_nowhere(option: str) -> None:
+    url = f"postgresql://ada:{SECRET}@127.0.0.1:1/shop?{option}={quote(SECRET)}"
+    sink = TableSink("t", url)
+    shown = ways_out(sink)
+    sink.within("job", Settings())
+    with pytest.raises(PenstockError) as raised:
+        sink.check()
+    shown.append(str(raised.value))
+    assert not [text for text in shown if SECRET in text]
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az", "s3a"])
+def test_a_login_in_the_address_of_a_store_is_refused_without_showing_it(scheme: str) -> None:
+    url = f"{scheme}://KEY:{SECRET}@lake/out"
+    with pytest.raises(SettingsError, match=r"holds a login(.|\n)*variables (AWS|GOOGLE|AZURE)_") as raised:
+        folder(url)
+    assert SECRET not in str(raised.value)
+    if scheme != "s3a":
+        with pytest.raises(SettingsError, match="holds a login") as raised:
+            ps.files(url)
+        assert SECRET not in str(raised.value)
+    assert SECRET not in repr(Settings(checkpoints=url, files=url, savepoints=url, registry=f"https://a:{SECRET}@b"))
+
+
+def test_a_webhook_shows_no_secret_of_its_address_or_headers() -> None:
+    sinks = [
+        ps.webhook(f"https://ada:{SECRET}@hooks.example/in?token={SECRET}", headers={"X-Api-Key": SECRET}),
+        ps.webhook(f"https://hooks.slack.com/services/T0/B0/{SECRET}"),
+    ]
+    assert not [text for sink in sinks for text in ways_out(sink) if SECRET in text]
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        ps.topic("t", connection=f"kafka://a:1?sasl.oauthbearer.client.secret={SECRET}"),
+        ps.topic("t", connection=f"ada:{SECRET}@a:1"),
+        ps.table("t", connection=f"postgresql://ada:{SECRET}@h/d"),
+        ps.webhook("https://h/in", headers={"Authorization": SECRET}),
+        ps.webhook(f"https://{SECRET}@h/in"),
+        ps.webhook(f"https://hooks.slack.com/services/T0/B0/{SECRET}"),
+    ],
+    ids=lambda sink: type(sink).__name__,
+)
+def test_a_plan_without_its_secrets_is_refused_with_the_way_to_keep_them_out(sink: Sink) -> None:
+    text = ps.Pipeline("p", ps.from_items([{"n": 1}], "n bigint").to(sink)).to_json()
+    with pytest.raises(SettingsError, match=r"secrets are not kept in plans(.|\n)*named connection"):
+        ps.Pipeline.from_json(text)
+    with pytest.raises(SettingsError, match="secrets are not kept"):
+        sink_from_spec(sink.spec() or {})
+
+
+def test_a_plan_with_a_named_connection_is_rebuilt() -> None:
+    pipeline = ps.Pipeline("p", ps.from_items([{"n": 1}], "n bigint").to(ps.topic("t", connection="prod")))
+    assert ps.Pipeline.from_json(pipeline.to_json()).to_json() == pipeline.to_json()
+
+
+def test_two_sinks_that_differ_in_a_secret_are_two() -> None:
+    first, second = (ps.webhook(f"https://h/in?token={token}") for token in ("a", "b"))
+    assert first.spec() == second.spec()
+    assert first != second
+    assert first == ps.webhook("https://h/in?token=a")
+
+
+def test_an_option_that_librdkafka_refuses_is_an_error_of_ours_without_the_secret() -> None:
+    sink = TopicSink("t", connection=f"127.0.0.1:1?security.protocol=ssl&ssl.key.pem={SECRET}")
+    sink.within("job", Settings())
+    with pytest.raises(PenstockError, match=r"ssl\.key\.pem") as raised:
+        sink.open(NUMBERS, ())
+    assert SECRET not in str(raised.value)
+
+
+def test_an_address_without_a_scheme_is_shown_without_its_password() -> None:
+    assert masked(f"ada:{SECRET}@a:1") == "ada:***@a:1"
+    assert SECRET not in repr(Connection.parse(f"ada:{SECRET}@a:1"))
