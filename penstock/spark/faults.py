@@ -52,6 +52,10 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
     if "No space left on device" in text:
         message = "no space is left on the disk"
         return DiskFull(message, hint="free some space and run again: the job goes on from its checkpoint")
+    if "Python worker exited unexpectedly" in text:
+        message = "a Python worker of Spark died: it was killed, ran out of memory, or ended by itself"
+        hint = "run again: the job goes on from its checkpoint; if it lacks memory, lower the parallelism"
+        return SparkFailed(message, hint=hint, transient=True)
     if any(kind in text for kind in _STATE):
         message = f"Spark cannot read its part of the checkpoint: {_cause(text)[:500]}"
         return CheckpointDamaged(message, hint=f"`penstock checkpoints` shows what is damaged; {ANEW}")

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.contracts import REJECTED, Offsets
@@ -43,7 +44,7 @@ from penstock.spark.epochs.pressure import Pressure, limits_of
 from penstock.spark.epochs.records import reported
 from penstock.spark.epochs.watermarks import read_metrics
 from penstock.spark.epochs.writer import EpochWriter, StopRequested
-from penstock.spark.faults import lost_jvm, translate
+from penstock.spark.faults import translate
 from penstock.spark.hidden import hidden
 from penstock.spark.lowering.compile import Query, compile_pipeline, resumes
 from penstock.spark.lowering.wakeups import Alarm
@@ -94,8 +95,8 @@ class Run:
             self._open()
         except BaseException as error:
             self._close()
-            if (lost := lost_jvm(error)) is not None:
-                raise lost from error
+            if isinstance(error, (Py4JError, ConnectionError)):
+                raise self._translated(error) from error
             raise
         self._driver = threading.Thread(target=self._drive, name=f"penstock-{name}", daemon=True)
 

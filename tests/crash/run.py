@@ -121,7 +121,7 @@ class Run:
 
     def _live(self) -> None:
         lives: dict[str, Callable[[], None]] = {
-            "task": lambda: self.driver.start(self._faults("task", seed=self.seed)),
+            "task": self._live_with_failing_tasks,
             "sibling": self._live_beside_a_sibling,
             "checkpoint": self._live_from_an_older_checkpoint,
             "disk": self._live_on_a_full_disk,
@@ -139,6 +139,11 @@ class Run:
                 self.kills.append(self._kill())
             if not self.driver.runs:
                 self._again()
+
+    def _live_with_failing_tasks(self) -> None:
+        self.driver.start(self._faults("task", seed=self.seed))
+        self.driver.wait()
+        self.kills.append(f"{len([*(self.folder / 'faults').glob('*')])} tasks failed, exit {self.driver.code}")
 
     def _live_beside_a_sibling(self) -> None:
         """In one epoch a task fails until the job does; others are killed in the middle of their partitions."""

@@ -15,7 +15,8 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 import penstock as ps
-from penstock.errors import RunError
+from penstock.contracts import Offsets
+from penstock.errors import RunError, SparkFailed
 from penstock.plan.nodes import Write
 from penstock.settings import Settings
 from penstock.spark.epochs import prepare
@@ -122,6 +123,32 @@ def test_a_worker_that_dies_in_the_last_stage_of_two_outputs_leaves_every_row_on
     assert len(list(markers.iterdir())) >= EPOCHS
     assert_each_row_is_there_once(one)
     assert_each_row_is_there_once(two)
+
+
+class Exits(ps.Source):
+    """A source whose Python ends where Spark plans with it, as if it was killed there."""
+
+    name, schema = "exits", ps.Schema(SCHEMA)
+
+    def __init__(self) -> None:
+        self.driver = os.getpid()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if os.getpid() != state["driver"]:
+            os._exit(1)
+        self.__dict__ |= state
+
+    def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
+        return {"0": 1}
+
+
+def test_a_python_that_dies_while_spark_plans_is_an_error_after_which_the_job_can_be_run_again(
+    targets: Targets, settings: Settings, tmp_path: Path
+) -> None:
+    pipeline = ps.Pipeline("planned", ps.read(Exits()).to(targets.make("files").sink))
+    with pytest.raises(SparkFailed, match="a Python worker of Spark died") as failed:
+        pipeline.run(until="drained", checkpoint=tmp_path / "checkpoint", settings=settings)
+    assert failed.value.transient
 
 
 def test_a_task_that_is_killed_because_a_sibling_failed_commits_nothing(
