@@ -17,15 +17,24 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+class Name:
+    """The name of a file, which all handles of that file share."""
+
+    __slots__ = ("synced",)
+
+    def __init__(self) -> None:
+        self.synced = False
+
+
 class Handle:
     """An open file; it is closed when nobody holds it any more, so that a slow send outlives its eviction."""
 
-    __slots__ = ("__weakref__", "_named", "fd", "path")
+    __slots__ = ("__weakref__", "_name", "fd", "path")
 
-    def __init__(self, path: Path, *, create: bool = True, named: set[Path] | None = None) -> None:
+    def __init__(self, path: Path, *, create: bool = True, name: Name | None = None) -> None:
         self.fd = -1
         self.path = path
-        self._named = set() if named is None else named
+        self._name = name or Name()
         self.fd = os.open(path, (os.O_RDWR | os.O_CREAT if create else os.O_RDONLY) | os.O_CLOEXEC, 0o644)
 
     def __del__(self) -> None:
@@ -60,10 +69,10 @@ class Handle:
     def sync(self) -> None:
         """Wait until the disk has it, and its name too."""
         os.fdatasync(self.fd)
-        if self.path not in self._named:
+        if not self._name.synced:
             sync_folder(self.path.parent)
             sync_folder(self.path.parent.parent)
-            self._named.add(self.path)
+            self._name.synced = True
 
 
 class Indexed(Protocol):
@@ -81,15 +90,15 @@ class Handles:
         self._create = create
         self._indexes = indexes
         self._open: OrderedDict[Path, Handle] = OrderedDict()
-        # Files whose names this process has synced. One that an earlier process created may have none on disk yet.
-        self._named: set[Path] = set()
+        # A file that an earlier process created may have no name on disk yet: each is synced once by this one.
+        self._names: dict[Path, Name] = {}
         self._indexed: OrderedDict[Indexed, None] = OrderedDict()
 
     def get(self, path: Path) -> Handle:
         """Return the open file, opening or creating it."""
         handle = self._open.get(path)
         if handle is None:
-            handle = self._open[path] = Handle(path, create=self._create, named=self._named)
+            handle = self._open[path] = Handle(path, create=self._create, name=self._names.setdefault(path, Name()))
             if len(self._open) > self._limit:
                 self._open.popitem(last=False)
         else:
@@ -106,7 +115,7 @@ class Handles:
     def forget(self, path: Path) -> None:
         """Let go of a file that is deleted or replaced."""
         self._open.pop(path, None)
-        self._named.discard(path)
+        self._names.pop(path, None)  # handles that outlive this do not speak for the next file of that name
 
     @property
     def open(self) -> int:
