@@ -9,6 +9,10 @@ from sqlglot import exp
 COALESCE = ("coalesce", "nvl", "ifnull")
 CONDITIONAL = ("if", "iff", "nvl2")
 CHOICES = (exp.Case, exp.If)
+STRICT = (
+    *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv),
+    *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
+)
 
 
 def inputs(tree: exp.Expr) -> Iterator[tuple[exp.Expr, tuple[str, ...]]]:
@@ -19,6 +23,12 @@ def inputs(tree: exp.Expr) -> Iterator[tuple[exp.Expr, tuple[str, ...]]]:
         yield tree.expression, (f"NOT ({closed(tree.this)} IS {decided})",)
     elif isinstance(tree, CHOICES):
         yield from _chosen(tree)
+    elif isinstance(tree, STRICT):
+        # Beside a null no second operand is evaluated; the first of a division is its divisor.
+        divides = isinstance(tree, exp.Div | exp.Mod | exp.IntDiv)
+        first, second = (tree.expression, tree.this) if divides else (tree.this, tree.expression)
+        yield first, ()
+        yield second, (f"({closed(first)} IS NOT NULL)",)
     elif isinstance(tree, exp.Anonymous) and tree.name.lower() in (*COALESCE, *CONDITIONAL):
         yield from _called(tree)
     elif not tree.find(exp.Lambda):

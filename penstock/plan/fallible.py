@@ -147,6 +147,8 @@ class _Failures:
             return None if isinstance(tree.this, exp.Literal) else _OVERFLOW
         if isinstance(tree, (*_COMPARED, *CHOICES)):
             return self._converted(tree)
+        if isinstance(tree, exp.Like | exp.ILike) and _is_pattern(tree.expression):
+            return None
         if isinstance(tree, exp.Bracket):
             return self._indexed(tree)
         if isinstance(tree, exp.Anonymous):
@@ -202,6 +204,11 @@ class _Failures:
         if name == "abs":
             return _OVERFLOW
         return _PARSED if name in _READERS else f"{name}() does not take these values"
+
+
+def _is_pattern(tree: exp.Expr) -> bool:
+    """Whether a LIKE pattern is written out and has no escape, which could be a wrong one."""
+    return isinstance(tree, exp.Literal) and tree.is_string and "\\" not in tree.name
 
 
 def _divided(sign: str, kind: Type | None, divisor: exp.Expr) -> str | None:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,11 +43,9 @@ def source(name: str) -> ps.Stream:
     return ps.from_items([], SCHEMA).named(name)
 
 
-def sink(name: str, **given: Any) -> ps.Sink:
+def sink(name: str) -> Any:
     made = ps.collect()
     made.name = name
-    for attribute, value in given.items():
-        setattr(made, attribute, value)
     return made
 
 
@@ -107,19 +106,16 @@ def every_kind() -> ps.Pipeline:
     per_key = chosen.key_by(k="n % 2").window(ps.tumbling("1h")).aggregate(n="count(*)", ratio="sum(x / d)")
     whole = source("b").event_time("ts", "1s").window(ps.tumbling("1h"))
     sums = whole.aggregate(n="count(*)", t="sum(b / d)", f="sum(b / i) FILTER (WHERE i <> 0)", p=Largest("i div 2"))
-    lists = whole.aggregate(all="sort_array(collect_list(b div i))").named("lists")
     parts = source("c").split(low="b / d < 2", high="b / d < 100")
     outputs = {
         "per-key": per_key.named("per-key-counts"),
         "sums": sums.named("sums-of"),
-        "lists-out": lists,
         "best": whole.top(2, by="cast(s as int)").select("id", "rank", "window_end").named("top-ids"),
         "low": parts["low"],
         "high": parts["high"],
         "rest": parts["rest"],
     }
-    keyed = source("d").to(sink("keyed", row_key="b div i"))
-    return pipeline(*(stream.to(sink(name)) for name, stream in outputs.items()), keyed)
+    return pipeline(*(stream.to(sink(name)) for name, stream in outputs.items()))
 
 
 def test_every_kind_of_node_rejects_the_rows_on_which_its_sql_fails_alike_in_both_lanes(settings: Settings) -> None:
@@ -133,13 +129,10 @@ def test_every_kind_of_node_rejects_the_rows_on_which_its_sql_fails_alike_in_bot
             "fil": {zero},
             "sel": {large},
             "sums-of": {zero},
-            "lists": {zero},
             "top": {text},
             "filter": {zero},
-            "keyed": {zero},
         }
         assert [one["n"] for one in out["sums"]] == [5]
-        assert {one["id"] for one in out["keyed"]} == set(IDS.values()) - {zero}
         assert {one["id"] for name in ("low", "high", "rest") for one in out[name]} == set(IDS.values()) - {zero}
         assert [one["id"] for one in sorted(out["best"], key=lambda one: one["rank"])] == [IDS["more"], IDS["large"]]
     assert rejected(native)["sel"] == {IDS["large"]: '"b + 1" failed: overflow'}
@@ -198,14 +191,48 @@ def test_sql_after_state_and_on_late_rows_rejects_too(settings: Settings) -> Non
     made = pipeline(
         counted.select("id", x="high / low").named("ratio").to(sink("ratios")),
         totals.with_columns(x="b / d").named("now").to(sink("totals-out")),
-        late.to(sink("late", row_key="cast(s as int)")),
+        late.to(sink("late")),
+        timed.window(ps.tumbling("1h")).aggregate(all="collect_list(b div i)").named("lists").to(sink("lists-out")),
     )
-    behind = [row(30, d=0.0) | {"ts": at(1)}, row(31, s="x") | {"ts": at(1)}, row(32) | {"ts": at(1)}]
+    behind = [row(30, d=0.0) | {"ts": at(1)}, row(31) | {"ts": at(1)}]
     out = run(made, "auto", settings, [*ROWS.values(), EOF, *behind])
     add_up(out)
     found = {node: set(reasons) for node, reasons in rejected(out).items()}
-    assert found == {"ratio": {IDS["zero"]}, "now": {IDS["zero"], 30}, "late-ratio": {30}, "late": {31}}
-    assert [one["id"] for one in out["late"]] == [32]
+    zero = IDS["zero"]
+    assert found == {"ratio": {zero}, "now": {zero, 30}, "late-ratio": {30}, "lists": {zero}}
+    assert [one["id"] for one in out["late"]] == [31]
+
+
+def test_a_row_whose_key_in_the_sink_fails_is_rejected_by_the_sink(tmp_path: Path, settings: Settings) -> None:
+    keyed, bad = sink("keyed"), sink("bad")
+    keyed.row_key, keyed.row_removed = "b div i", "cast(s as int) < 0"
+    # A type without an Arrow form is shown as text.
+    rows = ps.from_items(list(ROWS.values()), SCHEMA).named("rows").with_columns(months="make_ym_interval(0, 1)")
+    made = ps.Pipeline("p", rows.drop("months").to(keyed), rows.select("id", x="b / d").to(sink("x")), rejected_to=bad)
+    report = made.run(until="ended", checkpoint=str(tmp_path / "checkpoint"), settings=settings)
+    assert {one["id"] for one in keyed.rows} == set(IDS.values()) - {IDS["zero"], IDS["text"]}
+    found = sorted((one["node"], json.loads(one["row"])["id"], one["reason"]) for one in bad.rows)
+    assert found == [
+        ("keyed", IDS["text"], '"CAST(s AS INT)" failed in "cast(s as int) < 0": it cannot be cast to int'),
+        ("keyed", IDS["zero"], '"b div i" failed: division by zero or overflow'),
+        ("select", IDS["zero"], '"b / d" failed: division by zero'),
+    ]
+    assert (report.counts["keyed"].rows_in, report.counts["keyed"].used, report.counts["keyed"].rejected) == (6, 4, 2)
+
+
+def test_rejected_to_can_be_added_to_a_job_that_failed_on_a_row(tmp_path: Path, settings: Settings) -> None:
+    def job(rejects: bool) -> ps.Pipeline:
+        timed = ps.from_items(list(ROWS.values()), SCHEMA).named("rows").event_time("ts", "1s")
+        sums = timed.key_by("id").window(ps.tumbling("1h")).aggregate(t="sum(b / d)").named("sums")
+        return ps.Pipeline("p", sums.to(out), rejected_to=bad if rejects else None)
+
+    out, bad = sink("out"), sink("bad")
+    given = {"until": "ended", "checkpoint": str(tmp_path / "checkpoint"), "settings": settings}
+    with pytest.raises(ExpressionFailed, match="sums"):
+        job(rejects=False).run(**given)
+    report = job(rejects=True).run(**given)
+    assert ([json.loads(one["row"])["id"] for one in bad.rows], len(out.rows)) == ([IDS["zero"]], 5)
+    assert report.counts["sums"].rejected == 1
 
 
 @pytest.mark.parametrize("lane", ["auto", "spark"])

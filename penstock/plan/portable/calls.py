@@ -7,7 +7,7 @@ from sqlglot import exp
 from penstock.plan.portable import logic
 from penstock.plan.portable.functions import called
 from penstock.plan.portable.intervals import shifted
-from penstock.plan.portable.operators import SIGNS, TRIED, arithmetic, form, tried
+from penstock.plan.portable.operators import SIGNS, TRIED, arithmetic, form, guarded, tried
 from penstock.plan.portable.parts import Part, stay, text_literal
 from penstock.plan.portable.patterns import like, matches
 from penstock.plan.portable.translation import Handler, Translation
@@ -23,7 +23,8 @@ def _arithmetic(translation: Translation, tree: exp.Expr) -> Part:
         return translation.made(tree, moved.sql, [moved], fails=True)
     left, right = translation.parts([tree.this, tree.expression])
     translation.used.add(form(sign, left, right))
-    return translation.made(tree, arithmetic(sign, left, right), [left, right], fails=True)
+    sql = guarded(sign, arithmetic(sign, left, right), left, right)
+    return translation.made(tree, sql, [left, right], fails=True)
 
 
 def _joined(translation: Translation, tree: exp.Expr) -> Part:
@@ -85,7 +86,7 @@ def _called(translation: Translation, tree: exp.Expr) -> Part:
     parts = translation.parts(tree.expressions)
     if name in TRIED:
         translation.used.add(form(name, *parts))
-        return translation.made(tree, tried(TRIED[name], *parts), parts)
+        return translation.made(tree, guarded(TRIED[name], tried(TRIED[name], *parts), *parts), parts)
     if name in logic.CALLS or name in SEARCHES:
         translation.used.add(f"{name}()")
         return logic.CALLS.get(name, _matched)(translation, tree, parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from penstock.plan.portable.numbers import NUMBERS
-from penstock.plan.portable.parts import Part, kinds_of, stay
+from penstock.plan.portable.parts import Part, kinds_of, safe_after_first, stay
 from penstock.plan.portable.texts import TEXTS
 from penstock.plan.portable.times import TIMES
 from penstock.plan.portable.translation import Translation
@@ -23,5 +23,6 @@ def called(translation: Translation, name: str, tree: exp.Expr, parts: list[Part
     form = next((form for form in _BY_NAME.get(name, ()) if form.fits(kinds)), None)
     if form is None:
         stay(f"{name}({kinds_of(parts)})" if name in _BY_NAME else f"{name}()")
+    safe_after_first(parts, f"{name}()")
     translation.used.add(f"{name}({form.takes})")
     return translation.made(tree, form.write(parts), parts, fails=form.fails)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from penstock.plan.portable.parts import Part, stay
+from penstock.plan.portable.parts import Part, safe_after_first, stay
 
 _MICROSECONDS = {
     "microsecond": 1,
@@ -44,6 +44,7 @@ def _by_days(sign: str, moved: Part, tree: exp.Expr, part: Callable[[exp.Expr], 
     days = part(tree)
     if days.type.name not in ("int", "smallint", "tinyint"):
         return None
+    safe_after_first([moved, days], f"date {sign} days")
     return Part(by_days(sign, moved, days), moved.type, tree, moved.fails or days.fails)
 
 

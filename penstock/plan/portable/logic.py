@@ -11,7 +11,8 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from penstock.plan.portable.casts import widened
-from penstock.plan.portable.parts import Part, kinds_of, stay
+from penstock.plan.portable.operators import guarded
+from penstock.plan.portable.parts import Part, kinds_of, safe_after_first, stay
 from penstock.plan.portable.translation import Handler, Translation
 from penstock.plan.types import BOOLEAN, VOID
 
@@ -58,19 +59,23 @@ def _identity(translation: Translation, tree: exp.Expr) -> Part:
 def _compared(translation: Translation, tree: exp.Expr) -> Part:
     parts = translation.parts([tree.this, tree.expression])
     a, b = translation.alike(parts)
-    return translation.made(tree, f"({a} {_COMPARISONS[type(tree)]} {b})", parts)
+    word = _COMPARISONS[type(tree)]
+    sql = f"({a} {word} {b})"
+    return translation.made(tree, sql if " " in word else guarded(word, sql, *parts), parts)
 
 
 def _between(translation: Translation, tree: exp.Expr) -> Part:
     if tree.args.get("symmetric"):
         stay("BETWEEN SYMMETRIC")
     parts = translation.parts([tree.this, tree.args["low"], tree.args["high"]])
+    safe_after_first(parts, "BETWEEN")
     value, low, high = translation.alike(parts)
     return translation.made(tree, f"({value} BETWEEN {low} AND {high})", parts)
 
 
 def _within(translation: Translation, tree: exp.Expr) -> Part:
     parts = translation.parts([tree.this, *tree.expressions])
+    safe_after_first(parts, "IN")
     value, *others = translation.alike(parts)
     return translation.made(tree, f"({value} IN ({', '.join(others)}))", parts)
 
@@ -81,6 +86,7 @@ def _case(translation: Translation, tree: exp.Expr) -> Part:
     values = [*(branch.args["true"] for branch in branches), tree.args.get("default") or exp.Null()]
     conditions = [_condition(test) for test in tests] if not tree.this else []
     if tree.this:
+        safe_after_first([translation.part(tree.this), *tests], "CASE")
         subject, *wanted = translation.alike([translation.part(tree.this), *tests])
         conditions = [f"{subject} = {value}" for value in wanted]
     return _choice(translation, tree, conditions, translation.parts(values), tests)
@@ -111,6 +117,7 @@ def _extreme(translation: Translation, tree: exp.Expr, parts: list[Part]) -> Par
 
 
 def _null_if(translation: Translation, tree: exp.Expr, parts: list[Part]) -> Part:
+    safe_after_first(parts, "nullif()")
     a, b = translation.alike(parts)
     return translation.made(tree, f"CASE WHEN {a} = {b} THEN NULL ELSE {parts[0].sql} END", parts)
 

@@ -63,6 +63,15 @@ def tried(sign: str, left: Part, right: Part) -> str:
     return f"TRY_CAST((CAST({a} AS {roomy}) {sign} CAST({b} AS {roomy})) AS {duckdb_type(kind)})"
 
 
+def guarded(sign: str, sql: str, left: Part, right: Part) -> str:
+    """Leave out an operand that can fail where Spark does: it evaluates no second one beside a null.
+
+    The first is the left one, but for a division the divisor. DuckDB evaluates both.
+    """
+    first, second = (right, left) if sign in ("/", "%", "div") else (left, right)
+    return f"(CASE WHEN {first.sql} IS NULL THEN NULL ELSE {sql} END)" if second.fails else sql
+
+
 def _common(left: Part, right: Part) -> Type:
     kind = common([left.type, right.type])
     assert kind is not None

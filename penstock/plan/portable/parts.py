@@ -94,3 +94,9 @@ def typed(sql: str, kind: Type) -> str:
 def kinds_of(parts: Iterator[Part] | list[Part]) -> str:
     """List the types of parts, for a reason."""
     return ", ".join(str(part.type) for part in parts)
+
+
+def safe_after_first(parts: list[Part], what: str) -> None:
+    """Keep in Spark what it may not evaluate: beside a null, or where an earlier part decides."""
+    if any(part.fails for part in parts[1:]):
+        stay(f"a part of {what} that can fail on a row")

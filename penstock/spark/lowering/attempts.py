@@ -17,14 +17,15 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from penstock.errors import BadSchema
 from penstock.plan.fallible import Probe, can_fail, probes, unexplained
 from penstock.plan.node import Node
 from penstock.plan.row_expressions import fallible, rejects_here
-from penstock.schema import Schema
+from penstock.schema import Schema, arrow_type
 from penstock.spark.epochs.scan import current_epoch, current_partition
 from penstock.spark.epochs.staging import Staging, rejected_rows
 from penstock.spark.hidden import PREFIX
-from penstock.spark.lowering.context import Context, row
+from penstock.spark.lowering.context import Context, column
 from penstock.spark.udf import array_function
 
 TRIED = PREFIX + "tried"
@@ -99,7 +100,7 @@ def _is_analysed(frame: DataFrame, probe: Probe) -> bool:
 def _gate(frame: DataFrame, failed: Column, reasons: Reasons, node: Node, context: Context) -> DataFrame:
     """Put the rows on which an expression failed aside; a Python function sees these, and nulls for all others."""
     name, staging, texts = context.name(node), context.staging, tuple(reasons.texts)
-    schema = node.inputs[0].schema.nullable().arrow
+    columns, schema = _shown(node.inputs[0].schema)
 
     def gate(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
         found = []
@@ -111,8 +112,21 @@ def _gate(frame: DataFrame, failed: Column, reasons: Reasons, node: Node, contex
             _put(pa.concat_tables(found), schema, texts, name, staging)
 
     keep = array_function(gate, "boolean").asNondeterministic()
-    given = F.struct(row(node.inputs[0]).alias(_ROW), reasons.number.alias(_WHY))
+    given = F.struct(F.struct(*columns).alias(_ROW), reasons.number.alias(_WHY))
     return frame.filter(keep(F.when(failed, given)))
+
+
+def _shown(schema: Schema) -> tuple[list[Column], pa.Schema]:
+    """Return the columns of a rejected row, and their types in Arrow; what has none there is shown as text."""
+    columns, fields = [], []
+    for field in schema:
+        try:
+            kind, shown = arrow_type(field.type), column(field.name)
+        except BadSchema:
+            kind, shown = pa.string(), column(field.name).cast("string").alias(field.name)
+        columns.append(shown)
+        fields.append(pa.field(field.name, kind))
+    return columns, pa.schema(fields)
 
 
 def _put(found: pa.Table, schema: pa.Schema, texts: Sequence[str], name: str, staging: Staging) -> None:
