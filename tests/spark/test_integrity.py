@@ -125,7 +125,7 @@ NOT_MISSED = r".*\.crc|.*/SSTs/.*|.*\.(snapshot|zip)|sources/[^/]+/(offsets|(pac
 
 
 def files_of(checkpoint: Path, kind: str) -> list[str]:
-    """All files that a run may read; of "reminders" only Penstock's own, for the others have the same ones of Spark's."""
+    """All files that a run may read; of "reminders" only Penstock's own: Spark's are those of the other kinds."""
     found = [str(path.relative_to(checkpoint)) for path in checkpoint.rglob("*") if path.is_file()]
     found = [name for name in found if kind != "reminders" or not name.startswith("queries/")]
     return sorted(name for name in found if (checkpoint / name).stat().st_size and not re.fullmatch(NOT_READ, name))
