@@ -33,6 +33,8 @@ from penstock.spark.checkpoints.inspect import inspect
 from penstock.spark.checkpoints.preflight import check_before_run, check_notes
 from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
 from penstock.spark.epochs.clock import Ticks
+from penstock.spark.epochs.staging import Staging
+from penstock.spark.faults import translate
 from tests.conftest import at
 from tests.s3 import BUCKET
 from tests.spark.stateful_jobs import expected, feed, job, on, snapshots_soon, written
@@ -122,8 +124,10 @@ NOT_READ = r"lease(\.jvm)?|staged/[^/]+/\d+/.*|staged/[^/]+/outbox/.*\.arrow"
 NOT_MISSED = r".*\.crc|.*/SSTs/.*|.*\.(snapshot|zip)|sources/[^/]+/(offsets|(pace|planned)-.*)\.json|staged/.*"
 
 
-def files_of(checkpoint: Path) -> list[str]:
+def files_of(checkpoint: Path, kind: str) -> list[str]:
+    """All files that a run may read; of "reminders" only Penstock's own: Spark's are those of the other kinds."""
     found = [str(path.relative_to(checkpoint)) for path in checkpoint.rglob("*") if path.is_file()]
+    found = [name for name in found if kind != "reminders" or not name.startswith("queries/")]
     return sorted(name for name in found if (checkpoint / name).stat().st_size and not re.fullmatch(NOT_READ, name))
 
 
@@ -134,11 +138,12 @@ def reported(checkpoint: Path) -> str:
         return str(error)
 
 
-def newest_commit(checkpoint: Path) -> str:
+def newest_commits(checkpoint: Path) -> list[str]:
     """A crash leaves the newest epoch without a commit, too: the next run runs it again."""
-    (commits,) = checkpoint.glob("queries/*/commits")
-    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-    return str((commits / str(newest)).relative_to(checkpoint))
+    newest = {}
+    for path in sorted(checkpoint.glob("queries/*/commits/[0-9]*"), key=lambda path: int(path.name)):
+        newest[path.parent] = str(path.relative_to(checkpoint))
+    return list(newest.values())
 
 
 def data_file(name: str) -> str:
@@ -155,8 +160,8 @@ def test_every_file_that_is_damaged_is_reported_by_name(kind: str, damage: str, 
     checkpoint = as_it_was(stopped(kind)) / "checkpoint"
     assert reported(checkpoint) == ""
     silent = []
-    for name in files_of(checkpoint):
-        if damage == "deleted" and (re.fullmatch(NOT_MISSED, name) or name == newest_commit(checkpoint)):
+    for name in files_of(checkpoint, kind):
+        if damage == "deleted" and (re.fullmatch(NOT_MISSED, name) or name in newest_commits(checkpoint)):
             continue
         was = (checkpoint / name).read_bytes()
         DAMAGES[damage](checkpoint / name)
@@ -179,7 +184,7 @@ def test_a_run_is_stopped_by_every_file_that_it_needs_and_cannot_repair(
 ) -> None:
     whole = as_it_was(stopped(kind)) / "checkpoint"
     wrong = []
-    for number, name in enumerate(files_of(whole)):
+    for number, name in enumerate(files_of(whole, kind)):
         copied = tmp_path / str(number)
         shutil.copytree(whole, copied)
         DAMAGES[damage](copied / name)
@@ -268,11 +273,10 @@ STOPS = [
     ("sources/one/files.jsonl", "garbled"),
     ("sources/two/files.jsonl", "deleted"),
     ("ticks.jsonl", "deleted"),
-    ("rings-final.json", "cut"),
-    ("rings-final.json", "deleted"),
+    ("rings-final-2.json", "cut"),
+    ("rings-final-2.json", "deleted"),
     ("pace", "garbled"),
     ("layout.json", "cut"),
-    ("queries/final/state/1", "deleted"),
 ]
 
 
@@ -305,8 +309,8 @@ def test_rows_that_are_sealed_and_then_damaged_are_not_computed_again(stopped: M
     data = as_it_was(stopped("reminders"))
     checkpoint = data / "checkpoint"
     (sealed,) = checkpoint.glob("staged/*/outbox/*/sealed")
-    epoch = sealed.parent.name
-    for path in checkpoint.glob(f"queries/final/commits/*{epoch}*"):
+    epoch, query = sealed.parent.name, sealed.parents[2].name
+    for path in checkpoint.glob(f"queries/{query}/commits/*{epoch}*"):
         if path.name in (epoch, f".{epoch}.crc"):
             path.unlink()
     garble(sealed)
@@ -364,6 +368,16 @@ def test_a_checkpoint_is_checked_while_its_job_runs(settings: Settings, tmp_path
     run.stop()
     run.wait()
     assert found == set()
+
+
+def test_what_spark_says_of_its_damaged_files_is_an_error_of_the_checkpoint(tmp_path: Path) -> None:
+    said = Exception(
+        "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] ... delta file 7.delta does not exist"
+    )
+    error = translate(said, job(tmp_path).graph, Staging(folder(tmp_path)), -1)
+    assert isinstance(error, CheckpointDamaged)
+    assert "7.delta" in error.message
+    assert "penstock checkpoints" in str(error.hint)
 
 
 def test_no_savepoint_is_taken_of_a_checkpoint_whose_state_is_gone(stopped: Made, tmp_path: Path) -> None:
