@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -71,9 +71,11 @@ def run(
     warmups: int = 1,
     examples: Sequence[Example] = EXAMPLES,
     cache: Path = CACHE,
+    settings: ps.Settings | None = None,
 ) -> int:
     """Time each example in both lanes; return 1 if the results differ."""
-    found = [result for example in examples for result in _measured(example, scale, runs, warmups)]
+    settings = settings or ps.Settings()
+    found = [result for example in examples for result in _measured(example, scale, runs, warmups, settings)]
     made = results.document("examples", {"scale": scale, "runs": runs, "warm_up": warmups}, found)
     target = Path(json) if json else cache / "examples.json"
     results.save(made, target)
@@ -86,13 +88,15 @@ def run(
     return 0 if all(result.equal for result in found) else 1
 
 
-def _measured(example: Example, scale: float, runs: int, warmups: int) -> Iterator[results.Result]:
+def _measured(
+    example: Example, scale: float, runs: int, warmups: int, settings: ps.Settings
+) -> Iterator[results.Result]:
     best = dict.fromkeys(LANES, float("inf"))
     answers: dict[str, list[tuple[object, ...]]] = {}
     for number in range(warmups + runs):
         for system, lane in LANES.items():
             with _folder() as folder:
-                seconds = _timed(lambda: _run(example, folder, scale, lane))  # noqa: B023 - called at once
+                seconds = _timed(lambda: _run(example, folder, scale, replace(settings, lane=lane)))  # noqa: B023 - called at once
                 answers[system] = example.answer(folder)
             print(f"{example.name}, {system}: {seconds:.2f} s", flush=True)
             if number >= warmups:
@@ -103,8 +107,7 @@ def _measured(example: Example, scale: float, runs: int, warmups: int) -> Iterat
         yield results.Result(system, example.name, rate, round(seconds, 3), None, equal)
 
 
-def _run(example: Example, folder: Path, scale: float, lane: str) -> None:
-    settings = ps.Settings(lane=lane)  # type: ignore[arg-type]
+def _run(example: Example, folder: Path, scale: float, settings: ps.Settings) -> None:
     example.pipeline(folder, scale).run(until="ended", checkpoint=folder / "_checkpoint", settings=settings)
 
 

@@ -65,8 +65,10 @@ class AdvanceClock:
     by: Span
 
 
-# Tests are short: a JVM that compiles little starts each of them sooner.
-_QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+# Tests are short: a JVM that compiles little starts each of them sooner. What it compiled must fit for many tests: the
+# default cache for such a JVM, 48 MB, is full after a few pipelines, and it would throw code away and compile it again.
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
+_QUICK = {"spark.driver.extraJavaOptions": _QUICK_JAVA}
 
 _WHOLE = 10_000_000
 

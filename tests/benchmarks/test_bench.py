@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
@@ -18,6 +18,10 @@ from benchmarks.latency import percentile
 from benchmarks.peers.__main__ import main as peers_main
 from benchmarks.peers.protocol import Outcome
 from benchmarks.results import Result, ratios
+from penstock.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DOCUMENT = {"bench", "machine", "settings", "results", "ratios"}
 MACHINE = {"cpu", "cores", "memory_gb", "python", "java", "spark", "date"}
@@ -43,23 +47,35 @@ def written(trades: Trades, query: str, folder: Path) -> Outcome:
     return Outcome(str(folder))
 
 
-def test_vwap_gives_equal_results_in_every_system_and_one_document(tmp_path: Path) -> None:
+@pytest.mark.parametrize("peers", [["duckdb"], pytest.param(["spark", "duckdb"], marks=pytest.mark.slow)], ids="-".join)
+def test_vwap_gives_equal_results_in_every_system_and_one_document(peers: list[str], tmp_path: Path) -> None:
     target = tmp_path / "found" / "vwap.json"
-    code = vwap.run(20_000, 500, "parquet", 2, ["spark", "duckdb"], target, runs=1, warmups=0, cache=tmp_path / "cache")
+    code = vwap.run(20_000, 500, "parquet", 2, peers, target, runs=1, warmups=0, cache=tmp_path / "cache")
     made = json.loads(target.read_text())
     assert code == 0
     assert set(made) == DOCUMENT
     assert set(made["machine"]) == MACHINE
-    assert [row["system"] for row in made["results"]] == ["penstock", "spark", "duckdb"]
+    assert [row["system"] for row in made["results"]] == ["penstock", *peers]
     assert all(set(row) >= RESULT and row["equal"] for row in made["results"])
-    assert set(made["ratios"]) == {"penstock/spark", "penstock/duckdb"}
+    assert set(made["ratios"]) == {f"penstock/{peer}" for peer in peers}
     assert made["settings"]["skipped"] == {}
     assert target.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_examples_are_run_in_both_lanes_with_equal_results(tmp_path: Path) -> None:
+def test_the_query_of_hand_written_spark_gives_the_right_answer(
+    trades: Trades, spark: SparkSession, tmp_path: Path
+) -> None:
+    from benchmarks.peers.spark import SCHEMA, windowed
+
+    frame = windowed(spark.read.schema(SCHEMA).parquet(str(trades.input)))
+    frame.write.parquet(str(tmp_path / "out"))
+    assert is_equal("windowed", answer("windowed", trades.input, "parquet"), Outcome(str(tmp_path / "out")))
+
+
+def test_examples_are_run_in_both_lanes_with_equal_results(tmp_path: Path, settings: Settings) -> None:
     target = tmp_path / "examples.json"
-    assert examples.run(target, scale=0.002, runs=1, warmups=0, examples=examples.EXAMPLES[:1]) == 0
+    shortest = examples.EXAMPLES[:1]
+    assert examples.run(target, scale=0.002, runs=1, warmups=0, examples=shortest, settings=settings) == 0
     made = json.loads(target.read_text())
     assert [(row["system"], row["case"], row["equal"]) for row in made["results"]] == [
         ("penstock", "vwap", True),
@@ -260,7 +276,6 @@ def test_percentile_is_a_measured_value() -> None:
 def test_hand_written_spark_has_the_settings_of_penstock() -> None:
     from benchmarks.peers.spark import tuned
     from penstock.folders import folder
-    from penstock.settings import Settings
     from penstock.spark.checkpoints.stores import store_settings
     from penstock.spark.session import _DEFAULTS, _heap, query_settings
 

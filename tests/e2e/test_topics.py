@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,31 +35,26 @@ def copy(source: str, target: str, broker: str) -> ps.Pipeline:
 """
 
 
-def penstock(*arguments: str, cwd: Path, **env: str) -> str:
-    command = [sys.executable, "-m", "penstock.cli", *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=QUICK | env, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_vwap_goes_from_topic_to_topic_by_the_command_line_alone(event_log: str, tmp_path: Path) -> None:
+def test_vwap_goes_from_topic_to_topic_by_the_command_line_alone(
+    event_log: str, tmp_path: Path, penstock: Callable[..., str]
+) -> None:
     source = fresh(event_log, "trades")
     rows = next(iter(DataGen("trades", rows=20_000, keys=50, seed=3).read("0", 0, 20_000)))
     (tmp_path / "trades.json").write_text("\n".join([*json_documents(rows).to_pylist(), "no trade"]))
-    penstock("topic", "create", source.name, "--partitions", "2", cwd=tmp_path, PENSTOCK_LOG=event_log)
-    penstock("produce", source.name, "--file", "trades.json", cwd=tmp_path, PENSTOCK_LOG=event_log)
+    penstock("topic", "create", source.name, "--partitions", "2", PENSTOCK_LOG=event_log)
+    penstock("produce", source.name, "--file", "trades.json", PENSTOCK_LOG=event_log)
     job = ["run", str(ROOT / "examples/vwap_topics.py"), "--set", f"source={source.name}", "--until", "ended"]
-    penstock(*job, "--checkpoint", "c", cwd=tmp_path, PENSTOCK_LOG=event_log)
-    said = penstock("consume", "vwap", "--format", "raw", cwd=tmp_path, PENSTOCK_LOG=event_log)
+    penstock(*job, "--checkpoint", "c", PENSTOCK_LOG=event_log)
+    said = penstock("consume", "vwap", "--format", "raw", PENSTOCK_LOG=event_log)
     found = {(row["symbol"], row["volume"], row["trades"]): row["vwap"] for row in map(json.loads, said.splitlines())}
     wanted: list[Any] = duckdb.sql(EXPECTED).fetchall()
     assert len(found) == len(wanted)
     assert all(math.isclose(found[symbol, volume, n], vwap, rel_tol=1e-12) for symbol, vwap, volume, n in wanted)
-    assert len(penstock("consume", "bad-trades", cwd=tmp_path, PENSTOCK_LOG=event_log).splitlines()) == 1
+    assert len(penstock("consume", "bad-trades", PENSTOCK_LOG=event_log).splitlines()) == 1
 
 
 @pytest.mark.slow
-def test_a_killed_job_loses_no_record(event_log: str, tmp_path: Path) -> None:
+def test_a_killed_job_loses_no_record(event_log: str, tmp_path: Path, penstock: Callable[..., str]) -> None:
     source, target = fresh(event_log, "in").create(2), fresh(event_log, "out")
     for partition in range(2):
         source.produce([b'{"n":%d}' % n for n in range(partition, 20_000, 2)], partition=partition)
@@ -79,7 +75,7 @@ def test_a_killed_job_loses_no_record(event_log: str, tmp_path: Path) -> None:
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     killed.stdout.close()
-    penstock(*job, cwd=tmp_path, PENSTOCK_EPOCH_ROWS="4000")
+    penstock(*job, PENSTOCK_EPOCH_ROWS="4000")
     found = [(message.key(), json.loads(message.value())) for message in target.consume()]
     assert {row["n"] for _, row in found} == set(range(20_000))
     assert all(row["m"] == row["n"] * 2 and key == b"%d" % row["n"] for key, row in found)

@@ -4,6 +4,7 @@ Nothing is executed: each expression is only analysed by Spark, over an empty ta
 """
 
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from penstock.schema import Schema, quoted
 from penstock.settings import Settings
 from penstock.spark.session import session
 
+Fields = dict[str, spark_types.StructField]
 INPUT = Schema(
     "tiny tinyint, small smallint, i int, big bigint, f float, d double, "
     "dec decimal(10,2), wide decimal(38,18), whole decimal(5,0), s string not null, flag boolean, "
@@ -161,6 +163,23 @@ def empty(settings: Settings) -> DataFrame:
     return session(settings).createDataFrame([], INPUT.ddl)
 
 
+@pytest.fixture(scope="module")
+def scalars(empty: DataFrame) -> Fields:
+    """What Spark finds for every scalar, by one analysis: a query each would take a minute."""
+    return _found(_listed(SCALARS), empty.selectExpr)
+
+
+@pytest.fixture(scope="module")
+def aggregates(empty: DataFrame) -> Fields:
+    """The same for every aggregate."""
+    return _found(_listed(AGGREGATES), lambda *parts: empty.groupBy("key").agg(*map(expr, parts)))
+
+
+def _found(expressions: list[str], query: Callable[..., DataFrame]) -> Fields:
+    schema = query(*(f"{sql} as it{number}" for number, sql in enumerate(expressions))).schema
+    return {sql: schema[f"it{number}"] for number, sql in enumerate(expressions)}
+
+
 def _text(kind: spark_types.DataType) -> str:
     """Write a Spark type as Penstock does."""
     if isinstance(kind, spark_types.StructType):
@@ -173,16 +192,16 @@ def _text(kind: spark_types.DataType) -> str:
 
 
 @pytest.mark.parametrize("sql", _listed(SCALARS))
-def test_scalar_has_the_type_that_spark_finds(sql: str, empty: DataFrame) -> None:
-    field = empty.selectExpr(f"{sql} as it").schema["it"]
+def test_scalar_has_the_type_that_spark_finds(sql: str, scalars: Fields) -> None:
+    field = scalars[sql]
     found = scalar(sql, INPUT, node="select")
     assert found.type == _text(field.dataType)
     assert found.nullable or not field.nullable
 
 
 @pytest.mark.parametrize("sql", _listed(AGGREGATES))
-def test_aggregate_has_the_type_that_spark_finds(sql: str, empty: DataFrame) -> None:
-    field = empty.groupBy("key").agg(expr(f"{sql} as it")).schema["it"]
+def test_aggregate_has_the_type_that_spark_finds(sql: str, aggregates: Fields) -> None:
+    field = aggregates[sql]
     found = aggregate(sql, INPUT, keys=("key",), node="aggregate")
     assert found.type == _text(field.dataType)
     assert found.nullable or not field.nullable

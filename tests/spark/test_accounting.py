@@ -199,7 +199,7 @@ def run(plan: Plan, seed: int, build: Callable[[Plan], ps.Pipeline], settings: S
     return run_to_end(build(plan), {"rows": items(epochs, crashes=crashes)}, settings=settings)
 
 
-@pytest.mark.parametrize("lane", ["auto", "spark"])
+@pytest.mark.parametrize("lane", ["auto", pytest.param("spark", marks=pytest.mark.slow)])
 def test_the_counts_of_every_node_add_up_through_branches_and_crashes(lane: str, settings: Settings) -> None:
     seed = {"auto": 1, "spark": 2}[lane]
     plan = Plan.random(seed)
@@ -211,9 +211,9 @@ def test_the_counts_of_every_node_add_up_through_branches_and_crashes(lane: str,
     assert len(out["late-patient"]) == out.counts["patient"].late
 
 
-def test_a_branch_or_a_side_output_more_changes_no_count(settings: Settings) -> None:
+def test_a_branch_or_a_side_output_more_or_another_lane_changes_no_count(settings: Settings) -> None:
     plan = Plan.random(1)
-    check(plan, history(1), run(plan, 1, alone, settings, crashes=False))
+    check(plan, history(1), run(plan, 1, alone, replace(settings, lane="spark"), crashes=True))
 
 
 @pytest.mark.slow
