@@ -49,7 +49,7 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
     if (lost := lost_jvm(error)) is not None:
         return lost
     text = str(error)
-    if "No space left on device" in text:
+    if "No space left on device" in text or "Disk quota exceeded" in text:
         message = "no space is left on the disk"
         return DiskFull(message, hint="free some space and run again: the job goes on from its checkpoint")
     if "Python worker exited unexpectedly" in text:

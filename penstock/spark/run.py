@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -95,7 +96,7 @@ class Run:
             self._open()
         except BaseException as error:
             self._close()
-            if isinstance(error, (Py4JError, ConnectionError)):
+            if isinstance(error, (Py4JError, ConnectionError)) or _is_full(error):
                 raise self._translated(error) from error
             raise
         self._driver = threading.Thread(target=self._drive, name=f"penstock-{name}", daemon=True)
@@ -372,7 +373,7 @@ class Run:
         if self.error is None and StopRequested.__name__ not in str(error):
             self.error = self._translated(error)
 
-    def _translated(self, error: Exception) -> PenstockError:
+    def _translated(self, error: BaseException) -> PenstockError:
         """Return what the user should meet: our own error if there is one, else Spark's in our words."""
         lost = self.checkpoint.lost()
         if lost is not None:
@@ -389,3 +390,7 @@ class Run:
             with contextlib.suppress(Exception):
                 read.source.finish()
         self.checkpoint.close()
+
+
+def _is_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Self
 
 PIECES = (1 << 16, 1 << 12, 1)
 
@@ -12,11 +13,16 @@ PIECES = (1 << 16, 1 << 12, 1)
 class SmallDisk:
     """A mount at a folder; `fill` takes what room is left, `free` gives it back."""
 
-    def __init__(self, folder: Path, megabytes: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @classmethod
+    def mounted(cls, folder: Path, megabytes: int) -> Self:
+        """Mount a new one."""
         folder.mkdir(parents=True)
         mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
         subprocess.run(mount, check=True, capture_output=True)
+        return cls(folder)
 
     @staticmethod
     def can_be_had() -> bool:

@@ -26,7 +26,7 @@ from tests.crash.run import Run
 from tests.crash.services import Services
 
 # Drivers that are killed before their job has begun, too: each life is a process of its own.
-COLD_SHARE = 0.15
+COLD_SHARE = 0.3
 
 
 def matrix(seeds: range, folder: Path, jobs: int) -> Iterator[Run]:

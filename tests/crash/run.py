@@ -104,7 +104,7 @@ class Run:
 
     def _prepare_disk(self) -> None:
         """Put the checkpoint, the files and SQLite's databases or the broker's log segments on a disk of their own."""
-        self.disk = SmallDisk(self.folder / "disk", DISK_MEGABYTES[self.cell.rows])
+        self.disk = SmallDisk.mounted(self.folder / "disk", DISK_MEGABYTES[self.cell.rows])
         self._ends.callback(self.disk.end)
         kinds = {*self.cell.sinks.values()}
         there = ["checkpoint", *(["outputs"] if kinds & {"files", "sqlite"} else [])]

@@ -48,6 +48,12 @@ class Running(ps.Process):
         yield {"k": row["k"], "v": row["v"], "number": self.number.get(), "total": self.total.get()}
 
 
+def _joined(stream: ps.Stream) -> ps.Stream:
+    """Join the larger values of a key with the smaller ones of the next seconds."""
+    both = stream.filter("v > 5").join(stream.filter("v <= 5"), on="k", within=("0s", "5s"))
+    return both.select("k", "v", other="v_right")
+
+
 @dataclass(frozen=True)
 class Branch:
     """What becomes of the stream; `query` gives the same from the table `input`, whose `position` is the order.
@@ -85,6 +91,18 @@ BRANCHES = {
         """SELECT k, time_bucket(INTERVAL 10 SECOND, ts) AS start, count(*), sum(v)::BIGINT
            FROM input GROUP BY k, start""",
         ("k", "window_start", "n", "sum"),
+    ),
+    "counted": Branch(
+        lambda stream: stream.key_by("k").window(ps.count_window(4)).aggregate(n="count(*)", sum="sum(v)"),
+        """SELECT k, (place - 1) // 4, count(*), sum(v)::BIGINT
+           FROM (SELECT k, v, row_number() OVER (PARTITION BY k ORDER BY position) AS place FROM input) GROUP BY ALL""",
+        ("k", "window_number", "n", "sum"),
+    ),
+    "joined": Branch(
+        lambda stream: _joined(stream.event_time("ts", DELAY)),
+        """SELECT one.k, one.v, other.v FROM input one JOIN input other USING (k)
+           WHERE one.v > 5 AND other.v <= 5 AND other.ts BETWEEN one.ts AND one.ts + INTERVAL 5 SECOND""",
+        ("k", "v", "other"),
     ),
     "distinct": Branch(
         lambda stream: stream.event_time("ts", DELAY).deduplicate(["k", "v"], within=DELAY).select("k", "v"),
