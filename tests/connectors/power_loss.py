@@ -243,16 +243,20 @@ class Recorder:
         def call(*args: Any, **options: Any) -> Any:
             with self._lock:
                 self._notice()
+                self._end_here()
                 done = really(*args, **options)
                 if name == "fsync":
                     self._synced(args[0])
                 else:
                     self._notice(at_once=name in ("replace", "rename"))
-                if self._last is not None and len(self.recording.events) >= self._last:
-                    raise Killed
+                self._end_here()
                 return done
 
         return call
+
+    def _end_here(self) -> None:
+        if self._last is not None and len(self.recording.events) >= self._last:
+            raise Killed
 
     def _synced(self, handle: int) -> None:
         path = os.readlink(f"/proc/self/fd/{handle}")

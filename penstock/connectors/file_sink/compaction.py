@@ -60,6 +60,8 @@ class Compaction:
         self._version: Any = found[1] if found else None
         self._number: int = noted["number"]
         if "from" in noted:
+            # Who wrote the note may have been killed before it was on the disk, and nothing else knows the merged file.
+            place.harden([_NOTE])
             self._finish(noted)
         elif found:
             # One that finished what another had finished too, and was killed, may have left its barrier.

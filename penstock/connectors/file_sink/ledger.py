@@ -70,13 +70,16 @@ def staging_folder(epoch: Epoch, run: str) -> str:
 
 def finish(place: Place, staged: Container[str]) -> None:
     """Show what crashes left committed and still staged, whichever job's it is."""
-    for moves in _newest(place):
+    for name, moves in _newest(place):
+        if any(one in staged for one, _ in moves):
+            # Who wrote the entry may have been killed before it was on the disk, and it decides.
+            place.harden([name])
         _show(place, moves, staged)
 
 
 def newest_files(place: Place) -> set[str]:
     """Return the files of every ledger's newest epoch: those that a restart may still have to show."""
-    return {final for moves in _newest(place) for _, final in moves}
+    return {final for _, moves in _newest(place) for _, final in moves}
 
 
 def has_epochs(place: Place, sink: str) -> bool:
@@ -89,11 +92,11 @@ def _sink_of(name: str) -> str:
     return unquote(name.rpartition("/")[2].removesuffix(".json")).partition("@")[0]
 
 
-def _newest(place: Place) -> Iterator[Moves]:
+def _newest(place: Place) -> Iterator[tuple[str, Moves]]:
     for name in place.files(LEDGERS):
         found = place.read(name) if name.endswith(".json") else None
         if found:
-            yield json.loads(found[0])["files"]
+            yield name, json.loads(found[0])["files"]
 
 
 def _show(place: Place, moves: Moves, staged: Container[str]) -> None:
