@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-import sqlite3
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -22,11 +21,9 @@ import penstock as ps
 from penstock.connectors.datagen import DataGen
 from penstock.errors import DiskFull, PenstockError, RunError
 from penstock.settings import Settings
-from penstock.spark import run as run_module
 from penstock.spark.alone.connected import ConnectedRun
 from penstock.spark.run import Run
 from tests.cluster.standalone import wait_for
-from tests.crash.disk import SmallDisk
 from tests.databases import running_postgres
 
 Row = tuple[Any, ...]
@@ -69,42 +66,6 @@ def test_a_full_disk_stops_the_job_and_with_space_again_it_goes_on(
     ballast.unlink()
     pipeline.run(until="ended", checkpoint=checkpoint, settings=short)
     assert _of_files(output) == _expected()
-
-
-def test_a_disk_that_is_full_before_the_first_epoch_stops_the_job_with_the_same_error(
-    small_disk: Path, tmp_path: Path, short: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk, opened = SmallDisk(small_disk), run_module.compile_pipeline
-
-    def full(*arguments: Any, **options: Any) -> Any:
-        disk.fill()
-        return opened(*arguments, **options)
-
-    pipeline = ps.Pipeline("filled", _trades().to(ps.files(str(tmp_path / "output"))))
-    monkeypatch.setattr(run_module, "compile_pipeline", full)
-    with pytest.raises(DiskFull, match="no space is left"):
-        pipeline.run(until="ended", checkpoint=small_disk / "checkpoint", settings=short)
-    monkeypatch.undo()
-    disk.free()
-    pipeline.run(until="ended", checkpoint=small_disk / "checkpoint", settings=short)
-    assert _of_files(tmp_path / "output") == _expected()
-
-
-def test_a_disk_that_is_full_of_rows_and_ledger_stops_the_job_and_with_space_again_every_row_is_there_once(
-    small_disk: Path, tmp_path: Path, short: Settings
-) -> None:
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(3 * 2**20))
-    database = small_disk / "rows.db"
-    pipeline = ps.Pipeline("filling-table", _trades().to(ps.table("bought", connection=f"sqlite:///{database}")))
-    with pytest.raises(DiskFull, match="full") as failed:
-        pipeline.run(until="ended", checkpoint=tmp_path / "checkpoint", settings=short)
-    assert "free some space" in str(failed.value.hint)
-    ballast.unlink()
-    pipeline.run(until="ended", checkpoint=tmp_path / "checkpoint", settings=short)
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        found = connection.execute("SELECT count(*), sum(size) FROM bought").fetchone()
-    assert found == (ROWS, sum(size for (_, _, size, _), n in _expected().items() for _ in range(n)))
 
 
 def test_a_database_that_is_restarted_has_every_row_once(tmp_path: Path, short: Settings) -> None:
