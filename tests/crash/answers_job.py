@@ -21,11 +21,14 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 class Deadly(FileSink):
     """Kills its driver with -9 when the second epoch is to be committed: other sinks have it then."""
 
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.died = Path(f"{path}-died")
+
     def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
         """Die, the first time."""
-        died = Path(self.path).with_name("died")
-        if epoch.number == 1 and not died.exists():
-            died.touch()
+        if epoch.number == 1 and not self.died.exists():
+            self.died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         super().commit(epoch, tokens)
 
@@ -44,5 +47,5 @@ def job(folder: str) -> ps.Pipeline:
         ask, "k bigint, ts timestamp, answer bigint", retries=0
     )
     windows = answered.event_time("ts", "1s").window(ps.tumbling("10s")).aggregate(total="sum(answer)")
-    outputs = windows.to(ps.files(f"{folder}/windows")), answered.to(Deadly(f"{folder}/raw", "parquet", (), None))
+    outputs = windows.to(ps.files(f"{folder}/windows")), answered.to(Deadly(f"{folder}/raw"))
     return ps.Pipeline("p", *outputs, rejected_to=ps.files(f"{folder}/bad"))
