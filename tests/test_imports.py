@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,3 +58,11 @@ def test_a_file_imports_only_what_its_room_may_know(path: Path) -> None:
 
 def test_finding_java_needs_no_pyspark() -> None:
     assert not knows_spark(ROOT / "penstock" / "spark" / "java.py")
+
+
+def test_tasks_do_not_load_the_sql_parser_or_duckdb_to_plan_a_scan() -> None:
+    """Spark starts a process for each source of each query, and more to plan it: imports are most of their time."""
+    heavy = ("sqlglot", "duckdb", "pandas")
+    code = f"import sys, penstock.spark.epochs.scan; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -9,11 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.plan.fallible import can_fail, probes, unexplained
-from penstock.plan.portable import native_sql
-from penstock.plan.portable.parts import Stays
-from penstock.schema import Schema
-
 TRIED = "__penstock_tried"
 WHY = "__penstock_why"
 _VALUE = "value"
@@ -32,12 +27,6 @@ class Attempt:
     def value(self) -> str:
         """The value of the expression, where it did not fail."""
         return f"{self.column}.{_VALUE}"
-
-
-def attempts(wanted: Iterable[str], schema: Schema) -> dict[str, Attempt]:
-    """Return attempts for those of some expressions that can fail, by expression."""
-    risky = [sql for sql in dict.fromkeys(wanted) if can_fail(sql, schema)]
-    return {sql: _attempt(f"{TRIED}{number}", sql, schema) for number, sql in enumerate(risky)}
 
 
 def columns(tried: Iterable[Attempt]) -> str:
@@ -64,16 +53,6 @@ def failed_rows(tried: Iterable[Attempt], rows: str, where: str = "TRUE") -> str
 def reasons(tried: Iterable[Attempt]) -> list[str]:
     """Return the text of each reason, by its number."""
     return [text for one in tried for text in (*(reason for _, reason in one.probes), one.otherwise)]
-
-
-def _attempt(column: str, sql: str, schema: Schema) -> Attempt:
-    found = []
-    for probe in probes(sql, schema):
-        try:
-            found.append((native_sql(probe.sql, schema), probe.reason))
-        except Stays:
-            continue
-    return Attempt(column, native_sql(sql, schema), tuple(found), unexplained(sql))
 
 
 def _tried(sql: str) -> str:

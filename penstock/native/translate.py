@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.aggregates import Aggregator, state_type
-from penstock.native.attempts import Attempt, attempts, columns, succeeded
+from penstock.native.attempt_planning import attempts
+from penstock.native.attempts import Attempt, columns, succeeded
 from penstock.native.dialect import expression
 from penstock.native.folds import Fold, Folds
 from penstock.native.program import Program
