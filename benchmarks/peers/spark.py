@@ -65,6 +65,7 @@ def tuned(cores: int) -> dict[str, str]:
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.unsupportedOperationCheck": "false",
+        "spark.sql.unionOutputPartitioning": "false",
         "spark.sql.optimizer.excludedRules": "",
     }
 

@@ -127,12 +127,12 @@ def test_a_checkpoint_folder_deleted_in_mid_run_is_a_clear_error(tmp_path: Path,
 
 def test_data_live_in_the_generation_that_is_current(tmp_path: Path) -> None:
     Checkpoint(tmp_path, "p", graph().graph).close()
-    (tmp_path / "generations" / "1").mkdir(parents=True)
-    (tmp_path / "penstock.json").rename(tmp_path / "generations" / "1" / "penstock.json")
-    (tmp_path / "current").write_text("1")
+    (tmp_path / "generations" / "2").mkdir(parents=True)
+    (tmp_path / "penstock.json").rename(tmp_path / "generations" / "2" / "penstock.json")
+    (tmp_path / "current").write_text("2")
     checkpoint = Checkpoint(tmp_path, "p", graph().graph)
-    assert (checkpoint.root.local, checkpoint.folder.local) == (tmp_path, tmp_path / "generations" / "1")
-    assert checkpoint.query("final").local == tmp_path / "generations" / "1" / "queries" / "final"
+    assert (checkpoint.root.local, checkpoint.folder.local) == (tmp_path, tmp_path / "generations" / "2")
+    assert checkpoint.query("final").local == tmp_path / "generations" / "2" / "queries" / "final"
     checkpoint.close()
     with pytest.raises(CheckpointMismatch):
         Checkpoint(tmp_path, "q", Pipeline("q", ps.from_items([{"a": 1}], "a bigint").to(ps.collect())).graph)

@@ -228,14 +228,24 @@ def test_mistakes_are_told_when_the_pipeline_is_built(shop: tuple[sqlite3.Connec
         clicks.join(users(url), {"user": "id"}, within=("0s", "1s"))
 
 
-def test_a_plan_with_a_table_comes_back_from_json_without_its_password(postgres: PostgresServer) -> None:
+def test_a_plan_with_a_table_comes_back_from_json_by_the_name_of_its_connection(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     postgres.sql("DROP TABLE IF EXISTS people; CREATE TABLE people (id bigint PRIMARY KEY, name text)")
-    people = ps.read_table("people", connection=postgres.url, key="id", refresh="30s")
-    clicks = ps.from_items([], SHAPE).join(people, {"user": "id"})
-    pipeline = ps.Pipeline("p", clicks.to(ps.console()))
-    assert "s3cret" not in pipeline.to_json()
+    monkeypatch.setenv("PENSTOCK_CONNECTIONS", f"crm={postgres.url}")
+
+    def joined(connection: str) -> ps.Pipeline:
+        table = ps.read_table("people", connection=connection, key="id", refresh="30s")
+        return ps.Pipeline("p", ps.from_items([], SHAPE).join(table, {"user": "id"}).to(ps.console()))
+
+    pipeline = joined("crm")
     assert ps.Pipeline.from_json(pipeline.to_json()).explain() == pipeline.explain()
+    with_password = joined(postgres.url).to_json()
+    assert "s3cret" not in with_password
+    with pytest.raises(SettingsError, match="secrets are not kept in plans"):
+        ps.Pipeline.from_json(with_password)
     assert "inner with table people on user = id, read again every 30s" in pipeline.explain()
     with pytest.raises(psycopg.Error):
         postgres.sql("SELECT * FROM nobody")
+    people = ps.read_table("people", connection=postgres.url, key="id", refresh="30s")
     assert DatabaseTable("people", postgres.url, people.schema) == people.source

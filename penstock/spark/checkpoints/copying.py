@@ -134,11 +134,11 @@ def _state(history: History, store: Store, epoch: int) -> list[str]:
 
 
 def _copy_records(source: Folder, target: Folder, epoch: int) -> None:
-    """Copy the totals up to an epoch."""
+    """Copy the totals up to an epoch, and those of the epoch before it, whose commit is copied too."""
     numbers = [int(name.removesuffix(".json")) for name in source.names() if re.fullmatch(r"\d+\.json", name)]
-    last = max((number for number in numbers if number <= epoch), default=None)
-    if last is not None:
-        _copy_file(source, target, f"{last}.json")
+    last = max((number for number in numbers if number <= epoch), default=epoch)
+    for number in sorted({last, epoch - 1} & {*numbers}):
+        _copy_file(source, target, f"{number}.json")
 
 
 def _copy_notes(source: Folder, target: Folder, ends: Mapping[str, int]) -> None:

@@ -42,7 +42,10 @@ class DroppedRows:
         # The shuffles that the last stage reads; when the epoch is run, Spark finds their output there.
         shuffles = context.dagScheduler().getShuffleDependenciesAndResourceProfiles(rdd)._1().toSeq()
         found = [shuffles.apply(number) for number in range(shuffles.size())]
-        stages = [context.submitMapStage(one) for one in found if one.rdd().getNumPartitions()]
+        # In the order in which they were made: Spark cannot submit a stage that another one has brought along, and what
+        # a shuffle reads was made before it.
+        ordered = sorted(found, key=lambda one: one.shuffleId())
+        stages = [context.submitMapStage(one) for one in ordered if one.rdd().getNumPartitions()]
         for stage in stages:
             stage.get()
         self.after_tasks()
