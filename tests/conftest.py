@@ -36,12 +36,23 @@ def _place(item: pytest.Item) -> int:
     return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
+# What compares the lanes runs in both in any case; other tests run in the chosen lane first.
+IN_BOTH_LANES = ("test_lanes_agree.py", "test_properties.py", "test_sql_rejects.py", "test_accounting.py")
+
+
+def _is_second_lane(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    return call is not None and call.params.get("lane") == "spark" and item.path.name not in IN_BOTH_LANES
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and leave out slow tests, unless they are asked for.
 
     Each slow test is a longer form of one that always runs.
     """
     items.sort(key=_place)
+    for item in filter(_is_second_lane, items):
+        item.add_marker(pytest.mark.slow)
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):

@@ -170,6 +170,7 @@ def test_answers_of_all_kinds_of_functions_are_stored_one_after_another(lives: L
     judge(sinks)
 
 
+@pytest.mark.slow
 def test_two_consumers_before_the_calls_and_another_parallelism_find_the_answers_of_rows_in_other_partitions(
     lives: Lives,
 ) -> None:

@@ -60,6 +60,7 @@ def assert_right(target: Target) -> None:
     assert found == expected(target.kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", CONSUMERS, ids="-".join)
 def test_every_consumer_of_a_stream_gets_its_rows_once_and_in_the_order_of_their_key(
     kinds: tuple[str, ...], where: Settings, targets: Targets, tmp_path: Path

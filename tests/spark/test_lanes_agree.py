@@ -125,7 +125,7 @@ def _shown(item: tuple[str, Any]) -> tuple[str, Any]:
     return (name, f"{value + 0.0:.12g}" if isinstance(value, float) else value)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 12))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 12))])
 def test_both_lanes_give_the_same_rows_late_rows_rejected_rows_and_counts(seed: int, settings: Settings) -> None:
     pipeline, given = plan(seed), history(seed)
     (prefix,) = split_lanes(pipeline.graph).prefixes.values()

@@ -105,8 +105,15 @@ def test_a_task_that_fails_after_its_first_batches_is_retried_and_every_row_is_t
     assert_each_row_is_there_once(target)
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
-@pytest.mark.parametrize("kind", ["sqlite", "topic"])
+@pytest.mark.parametrize(
+    ("kind", "parallelism"),
+    [
+        ("sqlite", 1),
+        ("topic", 3),
+        pytest.param("sqlite", 3, marks=pytest.mark.slow),
+        pytest.param("topic", 1, marks=pytest.mark.slow),
+    ],
+)
 def test_a_worker_that_dies_in_the_last_stage_of_two_outputs_leaves_every_row_once(
     kind: str,
     parallelism: int,
@@ -207,7 +214,7 @@ def wait_for_data(fifo: Path) -> None:
     select.select([os.open(fifo, os.O_RDWR)], [], [], PATIENCE_SECONDS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 def test_a_map_whose_worker_dies_once_in_an_epoch_leaves_every_row_once(
     kind: str, targets: Targets, short: Settings, tmp_path: Path
 ) -> None:
