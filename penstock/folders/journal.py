@@ -1,4 +1,4 @@
-"""Journals: append-only lines in a folder of any kind, of which the oldest can be dropped.
+"""Journals: append-only lines in a folder of any kind; the oldest can be dropped.
 
 Lines are numbered from 0 and keep their numbers: what was dropped still counts. Any process may read or append; the
 one that holds the lease compacts.

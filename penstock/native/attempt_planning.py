@@ -1,4 +1,4 @@
-"""Which expressions of a program can fail on a row, and by what probes a row is told why.
+"""Which expressions of a program can fail on a row, and the probes that find the reason.
 
 Apart from `attempts.py`, which tasks load: they should not load the SQL parser.
 """

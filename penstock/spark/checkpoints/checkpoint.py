@@ -37,7 +37,7 @@ from penstock.spark.epochs.staging import Staging
 
 FORMAT = 2
 IDENTITY = "penstock.json"
-ANEW = "restore a savepoint (`penstock savepoint list`), or begin anew with another --checkpoint folder"
+ANEW = "restore a savepoint (`penstock savepoint list`), or start over with another --checkpoint folder"
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Checkpoint:
             message = f"{self.folder} is a checkpoint of Spark's own, not of Penstock"
             raise CheckpointMismatch(message, hint="choose another --checkpoint folder")
         if (self.folder / "queries").files() or (self.root / "generations").files():
-            message = f"{self.folder}/{IDENTITY} is gone, or was never written: whose the rest is cannot be told"
+            message = f"{self.folder}/{IDENTITY} is gone, or was never written: the owner of its files is unknown"
             hint = "if `penstock savepoint restore` was broken off, delete the folder and restore again; else " + ANEW
             raise CheckpointDamaged(message, hint=hint)
         write_identity(self.folder, mine)

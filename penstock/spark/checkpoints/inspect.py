@@ -98,7 +98,7 @@ def is_checkpoint(root: Folder) -> bool:
     if read_identity(data) is not None:
         return True
     if (data / "queries").names() and {"layout.json", "pace", "epochs"} & {*data.names()}:
-        message = f"{data}/{IDENTITY} is gone: whose the rest is cannot be told"
+        message = f"{data}/{IDENTITY} is gone: the pipeline of the other files is unknown"
         raise CheckpointDamaged(message, hint=f"put the file back from a copy, or {ANEW}")
     return False
 
