@@ -12,7 +12,8 @@ import os
 import socket
 import sys
 
-SERVER = "PENSTOCK_RUNNER_SERVER"
+# Not a setting, so it does not begin as they do.
+SERVER = "_PENSTOCK_RUNNER_SERVER"
 MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
