@@ -129,7 +129,8 @@ def test_fetch_is_read_as_kio_writes_it(version: int, data: st.DataObject) -> No
 
 
 arrivals = st.just(-1) | st.integers(0, 2**41)
-results = st.builds(Result, int32s, codes, int64s, arrivals, int64s, st.none() | topic_names)
+wrong_records = st.lists(st.tuples(int32s, st.none() | topic_names), max_size=3)
+results = st.builds(Result, int32s, codes, int64s, arrivals, int64s, st.none() | topic_names, wrong_records)
 
 
 @patient
@@ -142,6 +143,9 @@ def test_the_answer_to_produce_is_what_kio_reads(version: int, topics: list[Any]
             assert (one.index, one.error_code, one.base_offset) == (result.partition, result.code, result.base_offset)
             assert getattr(one, "log_start_offset", result.log_start) == result.log_start
             assert getattr(one, "error_message", result.message) == result.message
+            if version >= 8:
+                wrong = [(each.batch_index, each.batch_index_error_message) for each in one.record_errors]
+                assert wrong == result.records
 
 
 @patient

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import partial
 from itertools import groupby
 
 from penstock.log.calls import Call
-from penstock.log.errors import ErrorCode, LogError
+from penstock.log.errors import ErrorCode, InvalidRecordsError, LogError
+from penstock.log.openers import is_for_thread
 from penstock.log.protocol.produce import Batches, ProduceRequest, Result, read_produce, write_produce
 from penstock.log.security.quotas import PRODUCE
 from penstock.log.storage.batches import HEADER_SIZE, header_at
 from penstock.log.storage.internal import refuse_internal
+from penstock.log.storage.partition import Partition
 
+log = logging.getLogger("penstock.log")
 _ACKS = (-1, 0, 1)
+_NOT_YET = Result(-1, ErrorCode.unknown_server_error)  # in the place of a result that is still to come
 
 
 class _Pending:
@@ -31,19 +36,50 @@ class _Pending:
     def serve(self) -> None:
         for at, batches in enumerate(self._request.batches):
             try:
-                self._results.append(self._append(at, batches))
+                self._results.append(self._take(at, batches))
             except LogError as error:
-                self._results.append(Result(batches.partition, error.code, message=error.message))
+                self._results.append(_refused(batches, error))
         self._close()
 
-    def _append(self, at: int, batches: Batches) -> Result:
-        call, request, records = self._call, self._request, batches.records
-        _check(call, request, batches)
+    def _take(self, at: int, batches: Batches) -> Result:
+        call, records = self._call, batches.records
+        _check(call, self._request, batches)
         partition = call.broker.store.partition(batches.topic, batches.partition)
         if not records:
             return Result(batches.partition, ErrorCode.none, partition.end, log_start=partition.log_start)
+        now = call.broker.clock()
+        if not is_for_thread(partition, records, now):
+            return self._append(at, partition, batches)
+        self._open += 1
+        call.broker.openers.submit(partition, records, now, partial(self._prepared, at, partition, batches))
+        if call.broker.openers.is_full:
+            call.connection.serve_alone()
+        return _NOT_YET
+
+    def _prepared(
+        self, at: int, partition: Partition, batches: Batches, data: bytearray | None, error: BaseException | None
+    ) -> None:
+        try:
+            if error is not None:
+                raise error
+            ready = batches._replace(records=memoryview(data or b""))
+            # Much may have changed meanwhile: the topic deleted, the transaction ended, the producer fenced.
+            _check(self._call, self._request, ready)
+            if self._call.broker.store.partition(batches.topic, batches.partition) is not partition:
+                raise LogError(ErrorCode.unknown_topic_or_partition, f"topic {batches.topic!r} was deleted meanwhile")
+            self._results[at] = self._append(at, partition, ready, prepared=True)
+        except LogError as failure:
+            self._results[at] = _refused(batches, failure)
+        except Exception:
+            log.exception("records for %s-%d could not be prepared", batches.topic, batches.partition)
+            self._results[at] = Result(batches.partition, ErrorCode.unknown_server_error)
+        self._close()
+
+    def _append(self, at: int, partition: Partition, batches: Batches, *, prepared: bool = False) -> Result:
+        call, records = self._call, batches.records
+        assert records is not None  # the caller has looked
         before = partition.end
-        appended = call.broker.append(partition, records)
+        appended = call.broker.append(partition, records, prepared=prepared)
         call.broker.metrics.produced(batches.topic, partition.end - before, len(records))
         self._open += 1
         call.broker.settle(partition, partial(self._settled, at))
@@ -86,6 +122,11 @@ def produce(call: Call, frame: memoryview, at: int) -> None:
     """Append what a request brings."""
     request = read_produce(call.version, frame, at)
     _Pending(call, request).serve()
+
+
+def _refused(batches: Batches, error: LogError) -> Result:
+    records = error.records if isinstance(error, InvalidRecordsError) else ()
+    return Result(batches.partition, error.code, message=error.message, records=records)
 
 
 def _check(call: Call, request: ProduceRequest, batches: Batches) -> None:

@@ -32,6 +32,7 @@ class Result(NamedTuple):
     arrived: int = -1
     log_start: int = -1
     message: str | None = None
+    records: Sequence[tuple[int, str | None]] = ()  # which ones are wrong, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,10 @@ def _result(version: int, flexible: bool, result: Result) -> bytes:
     if version >= 5:
         parts.append(struct.pack(">q", result.log_start))
     if version >= 8:
-        parts += [count(0, flexible), text(result.message, flexible)]
+        end = b"\0" if flexible else b""
+        parts.append(count(len(result.records), flexible))
+        parts += [struct.pack(">i", index) + text(why, flexible) + end for index, why in result.records]
+        parts.append(text(result.message, flexible))
     if flexible:
         parts.append(b"\0")
     return b"".join(parts)
