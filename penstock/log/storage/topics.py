@@ -82,8 +82,10 @@ class Topics(dict[str, Topic]):
         super().__init__()
         self._path = path
         self._defaults = {} if defaults is None else defaults
+        self.names: dict[bytes, str] = {}  # by topic id
         try:
             self.update(self._read() if path.exists() else {})
+            self.names.update({topic.id.bytes: topic.name for topic in self.values()})
         except (ValueError, TypeError, KeyError) as error:
             message = f"{path} is damaged: no topics can be read from it ({type(error).__name__})"
             raise SettingsError(
@@ -130,7 +132,7 @@ class Topics(dict[str, Topic]):
     def remove(self, name: str) -> None:
         """Delete a topic."""
         self._save({key: topic for key, topic in self.items() if key != name})
-        del self[name]
+        self.names.pop(self.pop(name).id.bytes, None)
 
     def repair_internal(self) -> None:
         """Make internal topics compacted that a client of an earlier version created as ordinary ones."""
@@ -147,6 +149,7 @@ class Topics(dict[str, Topic]):
     def _put(self, topic: Topic) -> Topic:
         self._save({**self, topic.name: topic})
         self[topic.name] = topic
+        self.names[topic.id.bytes] = topic.name
         return topic
 
     def _save(self, topics: Mapping[str, Topic]) -> None:
