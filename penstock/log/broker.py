@@ -15,6 +15,7 @@ from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.coordinator import GroupCoordinator
 from penstock.log.memory import Memory
 from penstock.log.metrics import Metrics
+from penstock.log.openers import Openers
 from penstock.log.security.limits import Limits
 from penstock.log.security.setup import Security, open_security
 from penstock.log.storage.partition import Appended, Partition
@@ -64,6 +65,7 @@ class Broker:
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)
         self.cleaner = Cleaner(self)
+        self.openers = Openers(self.memory)
         self.host, self.port = "127.0.0.1", 0
         self.auto_create = True
         self.default_partitions = 1
@@ -97,6 +99,7 @@ class Broker:
         await self.cleaner.stop()
         await self.transactions.stop()
         await self.groups.stop()
+        self.openers.stop()
         self.syncer.stop()
         self.store.close()
 
@@ -104,12 +107,14 @@ class Broker:
         """Call something after a while."""
         return asyncio.get_running_loop().call_later(seconds, callback)
 
-    def append(self, partition: Partition, data: bytearray | memoryview, *, internal: bool = False) -> Appended:
+    def append(
+        self, partition: Partition, data: bytearray | memoryview, *, internal: bool = False, prepared: bool = False
+    ) -> Appended:
         """Append to a partition; a disk that refuses is an answer to the client, not the end of the broker."""
         if partition.failed:
             raise LogError(ErrorCode.kafka_storage_error, f"the disk refused {partition.folder.name}; restart the log")
         try:
-            return partition.append(data, self.clock(), internal=internal)
+            return partition.append(data, self.clock(), internal=internal, prepared=prepared)
         except OSError as error:
             raise LogError(ErrorCode.kafka_storage_error, f"cannot write: {error.strerror}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from penstock.log.errors import LogError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from penstock.log.broker import Broker, Timer
 
 log = logging.getLogger("penstock.log")
+INTERVAL_SECONDS = 15.0  # the longest time between two looks at retention, and at compaction
+_SHORTEST_SECONDS = 0.1
+_AGAIN_SECONDS = 1.0
 _CHECKPOINT_BYTES = 16 << 20  # what recovery may have to read again
 _SCRUB_BYTES = 256 << 20  # what one round may look at
 
@@ -47,66 +51,91 @@ class Pace:
 class Cleaner:
     """Goes over all partitions again and again, one at a time. What takes long is done in a thread."""
 
-    def __init__(self, broker: Broker, interval: float = 30.0) -> None:
+    def __init__(self, broker: Broker, interval: float = INTERVAL_SECONDS) -> None:
         self._broker = broker
         self._interval = interval
         self._timer: Timer | None = None
+        self._again: Timer | None = None
         self._task: asyncio.Task[None] | None = None
+        self._retention: asyncio.Task[None] | None = None
         self._pace = Pace()
         self._scrub_left = 0
 
     def start(self) -> None:
-        """Plan the first round."""
-        self._timer = self._broker.call_later(self._interval, self._begin)
+        """Plan the next round: they begin an interval apart, however long each takes."""
+        backoff = max(self._broker.store.settings.value("log.cleaner.backoff.ms") / 1000, _SHORTEST_SECONDS)
+        self._timer = self._broker.call_later(min(self._interval, backoff), self._begin)
 
     async def stop(self) -> None:
         """End; a compaction that is under way is given up."""
         self._pace.stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._task is not None:
-            await self._task
+        for timer in (self._timer, self._again):
+            if timer is not None:
+                timer.cancel()
+        for task in (self._task, self._retention):
+            if task is not None:
+                await task
 
     def _begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._round())
+        self.start()
+        if _is_over(self._task):
+            self._task = asyncio.get_running_loop().create_task(self._round(self.clean_all))
+        else:
+            self._retain_meanwhile()
 
-    async def _round(self) -> None:
+    def _retain_meanwhile(self) -> None:
+        """Look for what is too old or too much, for a compaction may take minutes."""
+        if _is_over(self._retention) and not self._pace.stopped:
+            self._retention = asyncio.get_running_loop().create_task(self._round(self.retain_all))
+
+    async def _round(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await self.clean_all()
+            await work()
         except StoppedError:
             return
         except Exception:  # a mistake of ours here must not end all housekeeping
             log.exception("cleaning was cut short")
-        if not self._pace.stopped:
-            self.start()
 
     async def clean_all(self) -> None:
         """Go over all partitions once."""
         self._scrub_left = _SCRUB_BYTES
-        for name, index in list(self._broker.store.written()):
+        await self._over_all(self._clean)
+
+    async def retain_all(self) -> None:
+        """Go over all partitions once, and do only what is done quickly."""
+        await self._over_all(self._retain)
+
+    async def _over_all(self, work: Callable[[Partition, Topic], Awaitable[None]]) -> None:
+        store = self._broker.store
+        for name, index in list(store.written()):
             try:
-                await self._clean(name, index)
+                if name in store.topics and not (partition := store.partition(name, index)).failed:
+                    await work(partition, store.topic(name))
             except (LogError, OSError) as error:
                 log.warning("cannot clean %s-%d: %s", name, index, error)
             await asyncio.sleep(0)
             if self._pace.stopped:
                 raise StoppedError
 
-    async def _clean(self, name: str, index: int) -> None:
-        store, now = self._broker.store, self._broker.clock()
-        if name not in store.topics:
-            return
-        partition, topic = store.partition(name, index), store.topic(name)
-        if partition.failed:
-            return
-        retain(partition, topic, now)
-        partition.producers.expire(now)
-        base, size = partition.vouched
-        if partition.active.base == base and partition.active.size - size > _CHECKPOINT_BYTES:
-            partition.checkpoint()
+    async def _clean(self, partition: Partition, topic: Topic) -> None:
+        await self._retain(partition, topic)
         if topic.compacted:
             await self._compact(partition, topic)
         await self._scrub(partition)
+
+    async def _retain(self, partition: Partition, topic: Topic) -> None:
+        now = self._broker.clock()
+        if retain(partition, topic, now):
+            # What was closed now can go as soon as a snapshot of its producers is on disk.
+            self._again = self._again or self._broker.call_later(_AGAIN_SECONDS, self._retain_again)
+        partition.producers.expire(now, self._broker.store.settings.value("producer.id.expiration.ms"))
+        base, size = partition.vouched
+        if partition.active.base == base and partition.active.size - size > _CHECKPOINT_BYTES:
+            partition.checkpoint()
+
+    def _retain_again(self) -> None:
+        self._again = None
+        self._retain_meanwhile()
 
     async def _compact(self, partition: Partition, topic: Topic) -> None:
         plan = plan_compaction(partition, topic, self._broker.clock())
@@ -151,3 +180,7 @@ class Cleaner:
 
     def _is_kept(self, partition: Partition) -> bool:
         return any(each is partition for each in self._broker.store.opened())
+
+
+def _is_over(task: asyncio.Task[None] | None) -> bool:
+    return task is None or task.done()

@@ -267,6 +267,10 @@ class Connection:
             self._pause()
             self.broker.call_later(milliseconds / 1000, self._go_on)
 
+    def serve_alone(self) -> None:
+        """Serve nothing else before the request that is being served is answered."""
+        self._serial = True
+
     def _pause(self) -> None:
         if self._wire is not None:
             self._wire.pause()

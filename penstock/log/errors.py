@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kio.schema.errors import ErrorCode
 
-__all__ = ["ErrorCode", "LogError"]
+__all__ = ["ErrorCode", "InvalidRecordsError", "LogError"]
 
 
 class LogError(Exception):
@@ -14,3 +16,11 @@ class LogError(Exception):
         super().__init__(message or code.name)
         self.code = code
         self.message = message or code.name.replace("_", " ")
+
+
+class InvalidRecordsError(LogError):
+    """Batches are refused for some of their records: `records` has the index and the problem of each of those."""
+
+    def __init__(self, code: ErrorCode, message: str, records: Sequence[tuple[int, str | None]]) -> None:
+        super().__init__(code, message)
+        self.records = records

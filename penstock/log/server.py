@@ -51,7 +51,7 @@ class Server:
         self._broker = broker
         self._address = address
         self._tls = tls
-        self._count = Connections(broker.limits)
+        self._count = Connections(broker.limits, broker.store.settings.value)
         self._connections: set[Connection] = set()
         self._sock: socket.socket | None = None
         self._sweeper: asyncio.TimerHandle | None = None

@@ -94,7 +94,7 @@ def test_the_broker_creates_it_internal_and_compacted_and_says_so(tmp_path: Path
     async def story(broker: Still, ask: Any) -> None:
         await use_both(broker)
         topic = broker.store.topic(name)
-        assert (topic.internal, topic.setting("cleanup.policy"), topic.deletes) == (True, "compact", False)
+        assert (topic.internal, topic.setting("cleanup.policy"), topic.deletes) == (True, ("compact",), False)
         reply = await ask("metadata", newest("metadata"), topics=None)
         assert [found.name for found in reply.topics if found.is_internal] == INTERNAL
 
@@ -139,7 +139,7 @@ def test_its_settings_cannot_make_it_lose_records(
         resource = {"resource_type": 2, "resource_name": name, "configs": [{"name": "retention.ms", "value": "1"}]}
         (answer,) = (await ask("alter_configs", 2, resources=[resource], validate_only=validate_only)).responses
         assert answer.error_code is ErrorCode.invalid_config
-        assert broker.store.topic(name).setting("cleanup.policy") == "compact"
+        assert broker.store.topic(name).setting("cleanup.policy") == ("compact",)
 
     tell(tmp_path, story)
 
@@ -165,7 +165,7 @@ def test_one_that_a_client_created_before_is_repaired_at_start(
     async def story(broker: Still, ask: Any) -> None:
         await use_both(broker)
         topic = broker.store.topic(name)
-        assert (topic.internal, topic.setting("cleanup.policy"), topic.partitions) == (True, "compact", 3)
+        assert (topic.internal, topic.setting("cleanup.policy"), topic.partitions) == (True, ("compact",), 3)
 
     tell(tmp_path, story)
     store = Store(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -101,8 +102,20 @@ def test_produce_is_read_as_kio_writes_it(version: int, data: st.DataObject) -> 
     read = read_produce(version, memoryview(bytearray(body)), 4)
     assert (read.transactional_id, read.acks) == (request.transactional_id, request.acks)
     assert read.timeout_ms == round(request.timeout.total_seconds() * 1000)
-    wanted = [(topic.name, one.index, one.records) for topic in request.topic_data for one in topic.partition_data]
-    assert [(one.topic, one.partition, one.records) for one in read.batches] == wanted
+    wanted = [(_named(topic), one.index, one.records) for topic in request.topic_data for one in topic.partition_data]
+    assert [(one.named, one.partition, one.records) for one in read.batches] == wanted
+
+
+def _named(topic: Any) -> str | bytes:
+    """A topic's name, or its id where a version has that instead."""
+    if hasattr(topic, "topic_id"):
+        return (topic.topic_id or UUID(int=0)).bytes
+    return str(topic.topic if hasattr(topic, "topic") else topic.name)
+
+
+def _names(version: int, first_with_ids: int) -> st.SearchStrategy[str | bytes]:
+    ids = st.uuids().map(lambda each: each.bytes)
+    return ids if version >= first_with_ids else topic_names
 
 
 @patient
@@ -115,9 +128,10 @@ def test_fetch_is_read_as_kio_writes_it(version: int, data: st.DataObject) -> No
     assert read.committed == (request.isolation_level == 1)
     assert read.session_id == getattr(request, "session_id", 0)
     assert read.session_epoch == getattr(request, "session_epoch", -1)
-    assert [tuple(one) for one in read.wanted] == [
+    found = [(one.named, one.partition, one.offset, one.max_bytes, one.leader_epoch) for one in read.wanted]
+    assert found == [
         (
-            topic.topic,
+            _named(topic),
             one.partition,
             one.fetch_offset,
             one.partition_max_bytes,
@@ -129,19 +143,24 @@ def test_fetch_is_read_as_kio_writes_it(version: int, data: st.DataObject) -> No
 
 
 arrivals = st.just(-1) | st.integers(0, 2**41)
-results = st.builds(Result, int32s, codes, int64s, arrivals, int64s, st.none() | topic_names)
+wrong_records = st.lists(st.tuples(int32s, st.none() | topic_names), max_size=3)
+results = st.builds(Result, int32s, codes, int64s, arrivals, int64s, st.none() | topic_names, wrong_records)
 
 
 @patient
-@given(produce_versions, st.lists(st.tuples(topic_names, st.lists(results, max_size=3)), max_size=3), st.integers(0, 9))
-def test_the_answer_to_produce_is_what_kio_reads(version: int, topics: list[Any], throttle: int) -> None:
+@given(produce_versions, st.data(), st.integers(0, 9))
+def test_the_answer_to_produce_is_what_kio_reads(version: int, data: st.DataObject, throttle: int) -> None:
+    topics = data.draw(st.lists(st.tuples(_names(version, 13), st.lists(results, max_size=3)), max_size=3))
     reply = decoded_reply(PRODUCE, version, write_produce(version, topics, throttle))
-    assert [topic.name for topic in reply.responses] == [name for name, _ in topics]
+    assert [_named(topic) for topic in reply.responses] == [name for name, _ in topics]
     for topic, (_, given_results) in zip(reply.responses, topics, strict=True):
         for one, result in zip(topic.partition_responses, given_results, strict=True):
             assert (one.index, one.error_code, one.base_offset) == (result.partition, result.code, result.base_offset)
             assert getattr(one, "log_start_offset", result.log_start) == result.log_start
             assert getattr(one, "error_message", result.message) == result.message
+            if version >= 8:
+                wrong = [(each.batch_index, each.batch_index_error_message) for each in one.record_errors]
+                assert wrong == result.records
 
 
 @patient
@@ -151,11 +170,11 @@ def test_the_answer_to_fetch_is_what_kio_reads(version: int, data: st.DataObject
     slices = st.builds(Slice, st.just(handle), st.integers(0, 100), st.integers(1, 100))
     aborted = st.none() | st.lists(st.tuples(int64s, int64s), max_size=2)
     served = st.builds(Served, int32s, codes, int64s, int64s, int64s, aborted, st.none() | slices)
-    topics = data.draw(st.lists(st.tuples(topic_names, st.lists(served, max_size=3)), max_size=3))
+    topics = data.draw(st.lists(st.tuples(_names(version, 13), st.lists(served, max_size=3)), max_size=3))
     pieces = write_fetch(version, topics, 3)
     body = b"".join(handle.read(one.position, one.size) if isinstance(one, Slice) else one for one in pieces)
     reply = decoded_reply(FETCH, version, body)
-    assert [topic.topic for topic in reply.responses] == [name for name, _ in topics]
+    assert [_named(topic) for topic in reply.responses] == [name for name, _ in topics]
     read = [one for topic in reply.responses for one in topic.partitions]
     for one, given_one in zip(read, [one for _, ones in topics for one in ones], strict=True):
         _same_served(one, given_one)

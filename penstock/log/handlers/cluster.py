@@ -7,12 +7,12 @@ from typing import Any
 
 from penstock.log.broker import NODE_ID
 from penstock.log.calls import CLUSTER, Call
-from penstock.log.errors import ErrorCode
+from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers.metadata import brokers_entry, cluster_operations
 from penstock.log.protocol.apis import APIS
-from penstock.log.protocol.messages import Fields, distinct
+from penstock.log.protocol.messages import Fields, distinct, given
 
-_BROKERS = 1
+_BROKERS, _CONTROLLERS = 1, 2
 
 
 async def api_versions(_call: Call, _request: Any) -> Fields:
@@ -24,6 +24,11 @@ async def api_versions(_call: Call, _request: Any) -> Fields:
 async def describe_cluster(call: Call, request: Any) -> Fields:
     """Describe the one broker."""
     wants_operations = request.include_cluster_authorized_operations
+    kind = given(request, "endpoint_type", _BROKERS)
+    if kind == _CONTROLLERS:
+        raise LogError(ErrorCode.mismatched_endpoint_type, "this is the endpoint of a broker, not of a controller")
+    if kind != _BROKERS:
+        raise LogError(ErrorCode.unsupported_endpoint_type, f"there are no endpoints of type {kind}")
     return {
         "endpoint_type": _BROKERS,
         "cluster_id": call.broker.cluster_id,

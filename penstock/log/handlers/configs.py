@@ -1,128 +1,116 @@
-"""Settings of topics, and of the broker, shown and changed."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings shown and changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from penstock.log.broker import NODE_ID
-from penstock.log.calls import CLUSTER, Call
+from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.protocol.messages import Fields, distinct
-from penstock.log.storage.topics import SETTINGS, check_config
+from penstock.log.handlers.config_resources import Resource, find_resource
+from penstock.log.protocol.messages import Fields, distinct, given
+from penstock.log.storage.settings import Kind, split_list
 
-_TOPIC, _BROKER = 2, 4
-_SET, _DELETE = 0, 1
-_OF_TOPIC, _STATIC, _DEFAULT = 1, 4, 5
-_TYPES = {int: 5, float: 6, str: 2}
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+Merge = Callable[[Resource, Any], Mapping[str, str]]
 
 
 async def describe_configs(call: Call, request: Any) -> Fields:
     """Show settings."""
-    return {"results": [_describe(call, resource) for resource in distinct(request.resources)]}
+    hidden = set()
+    if not given(request, "include_synonyms", False):
+        hidden.add("synonyms")
+    if not given(request, "include_documentation", False):
+        hidden.add("documentation")
+    return {"results": [_describe(call, resource, hidden) for resource in distinct(request.resources)]}
 
 
-def _describe(call: Call, resource: Any) -> Fields:
-    answer: Fields = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+def _describe(call: Call, asked: Any, hidden: set[str]) -> Fields:
+    answer: Fields = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
     try:
-        entries = _entries(call, resource.resource_type, resource.resource_name)
+        resource = find_resource(call, asked.resource_type, asked.resource_name)
+        resource.allow("DESCRIBE_CONFIGS")
+        entries = resource.entries()
     except LogError as error:
         return {**answer, "error_code": error.code, "error_message": error.message}
-    keys = resource.configuration_keys
-    return {**answer, "configs": [entry for entry in entries if keys is None or entry["name"] in keys]}
-
-
-def _entries(call: Call, kind: int, name: str) -> list[Fields]:
-    if kind == _TOPIC:
-        if not call.allowed("DESCRIBE_CONFIGS", "TOPIC", name):
-            raise LogError(ErrorCode.topic_authorization_failed)
-        config = call.broker.store.topic(name).config
-        return [
-            _entry(key, config.get(key), setting.default, _TYPES[setting.kind]) for key, setting in SETTINGS.items()
-        ]
-    if not call.allowed("DESCRIBE_CONFIGS", "CLUSTER", CLUSTER):
-        raise LogError(ErrorCode.cluster_authorization_failed)
-    if kind == _BROKER and name in ("", str(NODE_ID)):
-        return [_fixed(key, value) for key, value in call.broker.described().items()]
-    raise LogError(ErrorCode.invalid_request, f"there are no settings of kind {kind} for {name!r}")
-
-
-def _entry(name: str, value: str | None, default: str, kind: int) -> Fields:
-    return {
-        "name": name,
-        "value": default if value is None else value,
-        "is_default": value is None,
-        "config_source": _DEFAULT if value is None else _OF_TOPIC,
-        "config_type": kind,
-    }
-
-
-def _fixed(name: str, value: str) -> Fields:
-    return {"name": name, "value": value, "read_only": True, "config_source": _STATIC, "config_type": 2}
+    keys = None if asked.configuration_keys is None else set(asked.configuration_keys)
+    wanted = [entry for entry in entries if keys is None or entry["name"] in keys]
+    shown = [{name: value for name, value in entry.items() if name not in hidden} for entry in wanted]
+    return {**answer, "configs": shown}
 
 
 async def alter_configs(call: Call, request: Any) -> Fields:
-    """Replace all settings of a topic."""
-    changed = [
-        (each, {one.name: one.value for one in each.configs if one.value is not None})
-        for each in distinct(request.resources)
-    ]
-    return {"responses": [_alter(call, each, config, request.validate_only) for each, config in changed]}
+    """Replace all settings of something."""
+    return _alter_all(call, request, _replaced)
 
 
 async def incremental_alter_configs(call: Call, request: Any) -> Fields:
-    """Set or remove single settings of a topic."""
-    answers = []
-    for each in distinct(request.resources):
-        try:
-            config = _merged(call, each)
-        except LogError as error:
-            answers.append(_refused(each, error))
-        else:
-            answers.append(_alter(call, each, config, request.validate_only))
-    return {"responses": answers}
+    """Set or remove single settings, add to lists and take from them."""
+    return _alter_all(call, request, _merged)
 
 
-def _merged(call: Call, resource: Any) -> Mapping[str, str]:
-    topic = call.broker.store.topics.get(resource.resource_name)
-    config = dict(topic.config) if topic is not None else {}
-    for one in resource.configs:
-        if one.config_operation == _SET and one.value is not None:
-            config[one.name] = one.value
-        elif one.config_operation == _DELETE:
-            config.pop(one.name, None)
-        else:
-            raise LogError(ErrorCode.invalid_config, f"{one.name} can be set or deleted, not appended to")
+def _alter_all(call: Call, request: Any, merge: Merge) -> Fields:
+    named = Counter((each.resource_type, each.resource_name) for each in request.resources)
+    once = {(each.resource_type, each.resource_name): each for each in request.resources}
+    changes = [_alter(call, each, merge, request.validate_only, repeated=named[key] > 1) for key, each in once.items()]
+    return {"responses": changes}
+
+
+def _alter(call: Call, asked: Any, merge: Merge, validate_only: bool, *, repeated: bool) -> Fields:
+    answer: Fields = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+    try:
+        if repeated:
+            raise LogError(ErrorCode.invalid_request, f"{asked.resource_name!r} appears more than once")
+        _refuse_repeated(one.name for one in asked.configs)
+        resource = find_resource(call, asked.resource_type, asked.resource_name)
+        resource.allow("ALTER_CONFIGS")
+        resource.change(merge(resource, asked), validate_only=validate_only)
+    except LogError as error:
+        return {**answer, "error_code": error.code, "error_message": error.message}
+    return answer
+
+
+def _refuse_repeated(names: Iterable[str]) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise LogError(ErrorCode.invalid_request, f"settings appear more than once: {', '.join(repeated)}")
+
+
+def _replaced(_resource: Resource, asked: Any) -> Mapping[str, str]:
+    return {one.name: _given_value(one) for one in asked.configs}
+
+
+def _merged(resource: Resource, asked: Any) -> Mapping[str, str]:
+    config = dict(resource.current())
+    for one in asked.configs:
+        match one.config_operation:
+            case operation if operation == _DELETE:
+                config.pop(one.name, None)
+            case operation if operation == _SET:
+                config[one.name] = _given_value(one)
+            case operation if operation in (_APPEND, _SUBTRACT):
+                config[one.name] = _changed_list(resource, one)
+            case operation:
+                raise LogError(ErrorCode.invalid_request, f"unknown operation {operation} on {one.name}")
     return config
 
 
-def _alter(call: Call, resource: Any, config: Mapping[str, str], validate_only: bool) -> Fields:
-    try:
-        _change(call, resource.resource_type, resource.resource_name, config, validate_only)
-    except LogError as error:
-        return _refused(resource, error)
-    return {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+def _given_value(one: Any) -> str:
+    if one.value is None:
+        raise LogError(ErrorCode.invalid_request, f"{one.name} has no value")
+    return str(one.value)
 
 
-def _change(call: Call, kind: int, name: str, config: Mapping[str, str], validate_only: bool) -> None:
-    if kind != _TOPIC:
-        raise LogError(ErrorCode.invalid_request, "only settings of topics can be changed while the log runs")
-    if not call.allowed("ALTER_CONFIGS", "TOPIC", name):
-        raise LogError(ErrorCode.topic_authorization_failed)
-    call.broker.store.topic(name)
-    if validate_only:
-        check_config(config, name)
-    else:
-        call.broker.store.configure(name, config)
-
-
-def _refused(resource: Any, error: LogError) -> Fields:
-    return {
-        "resource_type": resource.resource_type,
-        "resource_name": resource.resource_name,
-        "error_code": error.code,
-        "error_message": error.message,
-    }
+def _changed_list(resource: Resource, one: Any) -> str:
+    items, setting = split_list(_given_value(one)), resource.known.get(one.name)
+    if setting is None or setting.kind is not Kind.LIST:
+        message = f"{one.name} is no list: it can be set or deleted, not appended to or subtracted from"
+        raise LogError(ErrorCode.invalid_config, message)
+    kept = split_list(resource.effective(one.name))
+    if one.config_operation == _APPEND:
+        return ",".join(dict.fromkeys([*kept, *items]))
+    return ",".join(item for item in kept if item not in items)
 
 
 HANDLERS = {

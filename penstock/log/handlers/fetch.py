@@ -9,11 +9,13 @@ from itertools import groupby
 from penstock.log.broker import Timer
 from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.protocol.fetch import FetchRequest, Served, Wanted, read_fetch, write_fetch
+from penstock.log.protocol.fetch import TOPIC_IDS, FetchRequest, Served, Wanted, read_fetch, write_fetch
 from penstock.log.security.quotas import FETCH
+from penstock.log.storage.compression import ZSTD
 from penstock.log.storage.partition import Partition
 
 log = logging.getLogger("penstock.log")
+_ZSTD_VERSION = 10  # the first version whose clients know zstd
 _MOST = 50 << 20  # bytes of one answer, whatever the client allows
 
 
@@ -76,14 +78,15 @@ class _LongPoll:
     def _answer(self, served: list[Served], size: int) -> None:
         call = self._call
         throttle = call.broker.security.quotas.charge(FETCH, call.principal, call.client_id, size)
-        topics = [wanted.topic for wanted in self._request.wanted]
-        both = groupby(zip(topics, served, strict=True), key=lambda pair: pair[0])
-        grouped = [(topic, [one for _, one in pairs]) for topic, pairs in both]
-        for topic, ones in grouped:
-            call.broker.metrics.fetched(topic, sum(one.records.size for one in ones if one.records is not None))
+        both = groupby(zip(self._request.wanted, served, strict=True), key=lambda pair: pair[0].named)
+        grouped = [(named, list(pairs)) for named, pairs in both]
+        for _, pairs in grouped:
+            size_of_topic = sum(one.records.size for _, one in pairs if one.records is not None)
+            call.broker.metrics.fetched(pairs[0][0].topic, size_of_topic)
         if not self._partitions:
             call.broker.metrics.fetch_seconds(time.perf_counter() - self._began)
-        call.reply(write_fetch(call.version, grouped, throttle))
+        topics = [(named, [one for _, one in pairs]) for named, pairs in grouped]
+        call.reply(write_fetch(call.version, topics, throttle))
         call.connection.mute(throttle)
 
 
@@ -94,6 +97,9 @@ def fetch(call: Call, frame: memoryview, at: int) -> None:
         # There are no sessions here, so this one is of another life: the client starts over with a full request.
         call.reply(write_fetch(call.version, [], 0, ErrorCode.fetch_session_id_not_found))
         return
+    if call.version >= TOPIC_IDS:
+        names = call.broker.store.topics.names
+        request.wanted[:] = [one._replace(topic=names.get(one.topic_id, "")) for one in request.wanted]
     _LongPoll(call, request).serve()
 
 
@@ -108,9 +114,14 @@ def _serve(call: Call, wanted: Wanted, request: FetchRequest, left: int, *, at_l
 
 
 def _partition(call: Call, wanted: Wanted) -> Partition:
+    if wanted.topic_id and not wanted.topic:
+        raise LogError(ErrorCode.unknown_topic_id)
     if not call.allowed("READ", "TOPIC", wanted.topic):
         raise LogError(ErrorCode.topic_authorization_failed)
     partition = call.broker.store.partition(wanted.topic, wanted.partition)
+    codec = partition.rules.codec
+    if call.version < _ZSTD_VERSION and codec is not None and codec.number == ZSTD:
+        raise LogError(ErrorCode.unsupported_compression_type)
     if wanted.leader_epoch > partition.leader_epoch:
         raise LogError(ErrorCode.unknown_leader_epoch)
     if 0 <= wanted.leader_epoch < partition.leader_epoch:

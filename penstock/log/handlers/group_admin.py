@@ -16,6 +16,7 @@ _TYPE = "classic"
 # Kafka's numbers of the operations that groups have; a set of them is sent as bits.
 _OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8}
 _NOT_ASKED = -(2**31)
+_TELLS_MISSING = 6  # the first version of DescribeGroups in which a group that is not there is an error
 
 
 async def list_groups(call: Call, request: Any) -> Fields:
@@ -51,6 +52,9 @@ async def describe_groups(call: Call, request: Any) -> Fields:
 def _described(call: Call, group_id: str, wants_operations: bool) -> Fields:
     if not call.allowed("DESCRIBE", "GROUP", group_id):
         return {"group_id": group_id, "error_code": ErrorCode.group_authorization_failed}
+    if call.version >= _TELLS_MISSING and group_id not in call.broker.groups.groups:
+        missing = {"error_code": ErrorCode.group_id_not_found, "error_message": f"there is no group {group_id!r}"}
+        return {"group_id": group_id, "group_state": State.DEAD.value, **missing}
     group = call.broker.groups.groups.get(group_id) or Group(group_id, state=State.DEAD)
     chosen = group.state is State.STABLE
     return {

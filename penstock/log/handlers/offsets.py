@@ -12,6 +12,7 @@ from penstock.log.groups.formats import Committed, OffsetKey
 from penstock.log.groups.group import State
 from penstock.log.groups.offsets import TopicPartition
 from penstock.log.groups.subscriptions import CONSUMER
+from penstock.log.handlers.topic_ids import topic_fields, topic_name, unnamed
 from penstock.log.protocol.messages import distinct, given
 
 if TYPE_CHECKING:
@@ -40,18 +41,23 @@ async def offset_commit(call: Call, request: Any) -> Fields:
 
 async def commit_offsets(call: Call, request: Any, event: Commit, write: Write, retention: int = -1) -> Fields:
     """Hand those offsets of a request that may be committed to `write`, and answer for every partition."""
-    codes = {each: _uncommittable(call, *each, value) for each, value in _asked(request)}
-    accepted = {each: value for each, value in _asked(request) if not codes[each]}
+    asked = list(_asked(call, request))
+    codes = {each: _uncommittable(call, *each, value) for each, value in asked}
+    accepted = {each: value for each, value in asked if not codes[each]}
     error = _refusal(call, request.group_id, event)
     if accepted and not error:
         now = call.broker.clock()
         expires = now + retention if retention >= 0 else -1
         error = await _try(write, {each: _committed(value, now, expires) for each, value in accepted.items()})
-    return {"topics": _topic_codes(codes | dict.fromkeys(accepted, error))}
+    unknown = [_unknown(topic, [each.partition_index for each in topic.partitions]) for topic in unnamed(call, request)]
+    return {"topics": _topic_codes(call, codes | dict.fromkeys(accepted, error)) + unknown}
 
 
-def _asked(request: Any) -> Iterable[tuple[TopicPartition, Any]]:
-    return (((topic.name, each.partition_index), each) for topic in request.topics for each in topic.partitions)
+def _asked(call: Call, request: Any) -> Iterable[tuple[TopicPartition, Any]]:
+    for topic in request.topics:
+        name = topic_name(call, topic)
+        if name is not None:
+            yield from (((name, each.partition_index), each) for each in topic.partitions)
 
 
 def _refusal(call: Call, group_id: str, event: Commit) -> ErrorCode:
@@ -83,11 +89,17 @@ async def _try(write: Write, offsets: dict[TopicPartition, Committed]) -> ErrorC
     return ErrorCode.none
 
 
-def _topic_codes(codes: Codes) -> list[Fields]:
+def _topic_codes(call: Call, codes: Codes) -> list[Fields]:
     topics: dict[str, list[Fields]] = {}
     for (topic, partition), code in codes.items():
         topics.setdefault(topic, []).append({"partition_index": partition, "error_code": code})
-    return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
+    return [{**topic_fields(call, topic), "partitions": partitions} for topic, partitions in topics.items()]
+
+
+def _unknown(topic: Any, indexes: Iterable[int]) -> Fields:
+    nothing = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
+    partitions = [{"partition_index": index, "error_code": ErrorCode.unknown_topic_id, **nothing} for index in indexes]
+    return {"topic_id": topic.topic_id, "partitions": partitions}
 
 
 async def offset_fetch(call: Call, request: Any) -> Fields:
@@ -105,13 +117,15 @@ def _fetched(call: Call, asked: Any, stable_only: bool) -> Fields:
         known = () if error else call.broker.groups.offsets.of(group_id)
         wanted = [each for each in known if call.allowed("DESCRIBE", "TOPIC", each[0])]
     else:
-        wanted = distinct((topic.name, index) for topic in asked.topics for index in topic.partition_indexes)
+        named = ((topic_name(call, topic), topic.partition_indexes) for topic in asked.topics)
+        wanted = distinct((name, index) for name, indexes in named if name is not None for index in indexes)
     topics: dict[str, list[Fields]] = {}
     for topic, partition in wanted:
         code = error or _unreadable(call, OffsetKey(group_id, topic, partition), stable_only)
         topics.setdefault(topic, []).append(_fetched_partition(call, group_id, topic, partition, code))
-    replies = [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
-    return {"group_id": group_id, "error_code": error, "topics": replies}
+    replies = [{**topic_fields(call, topic), "partitions": partitions} for topic, partitions in topics.items()]
+    unknown = [_unknown(topic, topic.partition_indexes) for topic in unnamed(call, asked)]
+    return {"group_id": group_id, "error_code": error, "topics": replies + unknown}
 
 
 def _unreadable(call: Call, key: OffsetKey, stable_only: bool) -> ErrorCode:
@@ -142,7 +156,7 @@ async def offset_delete(call: Call, request: Any) -> Fields:
         for each in topic.partitions
     }
     await call.broker.groups.delete_offsets(request.group_id, [each for each, code in codes.items() if not code])
-    return {"topics": _topic_codes(codes)}
+    return {"topics": _topic_codes(call, codes)}
 
 
 def _check_deletable(call: Call, group_id: str) -> frozenset[str] | None:

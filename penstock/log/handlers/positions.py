@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from penstock.log.calls import Call
@@ -9,7 +10,9 @@ from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.messages import Fields, given
 from penstock.log.storage.partition import Partition
 
-_LATEST, _EARLIEST, _LARGEST = -1, -2, -3
+_LATEST, _EARLIEST, _LARGEST, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+_NEVER = 99
+_SINCE = {_LARGEST: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
 
 
 async def list_offsets(call: Call, request: Any) -> Fields:
@@ -19,17 +22,28 @@ async def list_offsets(call: Call, request: Any) -> Fields:
 
 
 def _topic(call: Call, topic: Any, committed: bool) -> Fields:
-    return {"name": topic.name, "partitions": [_answer(call, topic.name, one, committed) for one in topic.partitions]}
+    asked = {one.partition_index: one for one in topic.partitions}
+    counts = Counter(one.partition_index for one in topic.partitions)
+    answers = [_answer(call, topic.name, one, committed, counts[index] > 1) for index, one in asked.items()]
+    return {"name": topic.name, "partitions": answers}
 
 
-def _answer(call: Call, topic: str, asked: Any, committed: bool) -> Fields:
+def _answer(call: Call, topic: str, asked: Any, committed: bool, repeated: bool) -> Fields:
     found: Fields = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
     try:
         if not call.allowed("DESCRIBE", "TOPIC", topic):
             raise LogError(ErrorCode.topic_authorization_failed)
+        if repeated:
+            raise LogError(ErrorCode.invalid_request)
         partition = call.broker.store.partition(topic, asked.partition_index)
-        timestamp, offset = _find(partition, _milliseconds(asked.timestamp), committed)
-        return {**found, "timestamp": timestamp, "offset": offset, "leader_epoch": partition.leader_epoch}
+        _check_epoch(partition, given(asked, "current_leader_epoch", -1))
+        wanted = _milliseconds(asked.timestamp)
+        if wanted < _EARLIEST and call.version < _SINCE.get(wanted, _NEVER):
+            raise LogError(ErrorCode.unsupported_version)
+        timestamp, offset = _find(partition, wanted, committed)
+        # A client takes an epoch for that of a record: there is none where there is no offset.
+        epoch = partition.leader_epoch if offset >= 0 else -1
+        return {**found, "timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
     except LogError as error:
         return {**found, "error_code": error.code}
 
@@ -38,10 +52,19 @@ def _find(partition: Partition, wanted: int, committed: bool) -> tuple[int, int]
     last = partition.stable if committed else partition.high
     if wanted == _LATEST:
         return -1, last
-    if wanted == _EARLIEST:
+    if wanted in (_EARLIEST, _EARLIEST_LOCAL):
         return -1, partition.log_start
+    if wanted in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+        return -1, -1  # nothing is in another tier, and nothing waits to be moved there
     found = partition.largest_time() if wanted == _LARGEST else partition.find_time(wanted)
     return found if found is not None and found[1] < last else (-1, -1)
+
+
+def _check_epoch(partition: Partition, epoch: int) -> None:
+    if epoch > partition.leader_epoch:
+        raise LogError(ErrorCode.unknown_leader_epoch)
+    if 0 <= epoch < partition.leader_epoch:
+        raise LogError(ErrorCode.fenced_leader_epoch)
 
 
 def _milliseconds(timestamp: Any) -> int:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import partial
 from itertools import groupby
 
 from penstock.log.calls import Call
-from penstock.log.errors import ErrorCode, LogError
+from penstock.log.errors import ErrorCode, InvalidRecordsError, LogError
+from penstock.log.openers import is_for_thread
 from penstock.log.protocol.produce import Batches, ProduceRequest, Result, read_produce, write_produce
 from penstock.log.security.quotas import PRODUCE
 from penstock.log.storage.batches import HEADER_SIZE, header_at
+from penstock.log.storage.compression import ZSTD
 from penstock.log.storage.internal import refuse_internal
+from penstock.log.storage.partition import Partition
 
+log = logging.getLogger("penstock.log")
 _ACKS = (-1, 0, 1)
+_ABORTABLE = 11  # the first version whose clients know that the transaction has to be aborted, not the producer closed
+_ZSTD_VERSION = 7  # the first version whose clients know zstd
+_NOT_YET = Result(-1, ErrorCode.unknown_server_error)  # in the place of a result that is still to come
 
 
 class _Pending:
@@ -29,21 +37,54 @@ class _Pending:
         self._began = time.perf_counter()
 
     def serve(self) -> None:
-        for at, batches in enumerate(self._request.batches):
+        names = self._call.broker.store.topics.names
+        for at, asked in enumerate(self._request.batches):
+            batches = asked._replace(topic=names.get(asked.topic_id, "")) if asked.topic_id else asked
             try:
-                self._results.append(self._append(at, batches))
+                self._results.append(self._take(at, batches))
             except LogError as error:
-                self._results.append(Result(batches.partition, error.code, message=error.message))
+                self._results.append(_refused(batches, error))
         self._close()
 
-    def _append(self, at: int, batches: Batches) -> Result:
-        call, request, records = self._call, self._request, batches.records
-        _check(call, request, batches)
+    def _take(self, at: int, batches: Batches) -> Result:
+        call, records = self._call, batches.records
+        _check(call, self._request, batches)
         partition = call.broker.store.partition(batches.topic, batches.partition)
         if not records:
             return Result(batches.partition, ErrorCode.none, partition.end, log_start=partition.log_start)
+        now = call.broker.clock()
+        if not is_for_thread(partition, records, now):
+            return self._append(at, partition, batches)
+        self._open += 1
+        call.broker.openers.submit(partition, records, now, partial(self._prepared, at, partition, batches))
+        if call.broker.openers.is_full:
+            call.connection.serve_alone()
+        return _NOT_YET
+
+    def _prepared(
+        self, at: int, partition: Partition, batches: Batches, data: bytearray | None, error: BaseException | None
+    ) -> None:
+        try:
+            if error is not None:
+                raise error
+            ready = batches._replace(records=memoryview(data or b""))
+            # Much may have changed meanwhile: the topic deleted, the transaction ended, the producer fenced.
+            _check(self._call, self._request, ready)
+            if self._call.broker.store.partition(batches.topic, batches.partition) is not partition:
+                raise LogError(ErrorCode.unknown_topic_or_partition, f"topic {batches.topic!r} was deleted meanwhile")
+            self._results[at] = self._append(at, partition, ready, prepared=True)
+        except LogError as failure:
+            self._results[at] = _refused(batches, failure)
+        except Exception:
+            log.exception("records for %s-%d could not be prepared", batches.topic, batches.partition)
+            self._results[at] = Result(batches.partition, ErrorCode.unknown_server_error)
+        self._close()
+
+    def _append(self, at: int, partition: Partition, batches: Batches, *, prepared: bool = False) -> Result:
+        call, records = self._call, batches.records
+        assert records is not None  # the caller has looked
         before = partition.end
-        appended = call.broker.append(partition, records)
+        appended = call.broker.append(partition, records, prepared=prepared)
         call.broker.metrics.produced(batches.topic, partition.end - before, len(records))
         self._open += 1
         call.broker.settle(partition, partial(self._settled, at))
@@ -67,7 +108,7 @@ class _Pending:
         throttle = call.broker.security.quotas.charge(PRODUCE, call.principal, call.client_id, size)
         call.broker.metrics.produce_seconds(time.perf_counter() - self._began)
         if self._request.acks:
-            topics = [batches.topic for batches in self._request.batches]
+            topics = [batches.named for batches in self._request.batches]
             both = groupby(zip(topics, self._results, strict=True), key=lambda pair: pair[0])
             results = [(topic, [result for _, result in pairs]) for topic, pairs in both]
             call.reply([write_produce(call.version, results, throttle)])
@@ -88,28 +129,38 @@ def produce(call: Call, frame: memoryview, at: int) -> None:
     _Pending(call, request).serve()
 
 
+def _refused(batches: Batches, error: LogError) -> Result:
+    records = error.records if isinstance(error, InvalidRecordsError) else ()
+    return Result(batches.partition, error.code, message=error.message, records=records)
+
+
 def _check(call: Call, request: ProduceRequest, batches: Batches) -> None:
     if request.acks not in _ACKS:
         raise LogError(ErrorCode.invalid_required_acks, f"acks={request.acks}")
+    if batches.topic_id and not batches.topic:
+        raise LogError(ErrorCode.unknown_topic_id, "there is no topic of this id")
     if not call.allowed("WRITE", "TOPIC", batches.topic):
         raise LogError(ErrorCode.topic_authorization_failed)
     refuse_internal(batches.topic, "produce to")
     call.broker.store.topic(batches.topic)
     if batches.records:
-        _check_transaction(call, request.transactional_id, batches.topic, batches.partition, batches.records)
+        _check_batch(call, request.transactional_id, batches.topic, batches.partition, batches.records)
 
 
-def _check_transaction(
-    call: Call, transactional_id: str | None, topic: str, partition: int, records: memoryview
-) -> None:
+def _check_batch(call: Call, transactional_id: str | None, topic: str, partition: int, records: memoryview) -> None:
     if transactional_id is not None and not call.allowed("WRITE", "TRANSACTIONAL_ID", transactional_id):
         raise LogError(ErrorCode.transactional_id_authorization_failed)
     head = header_at(records) if len(records) >= HEADER_SIZE else None
+    if head is not None and head.compression == ZSTD and call.version < _ZSTD_VERSION:
+        message = f"zstd needs version {_ZSTD_VERSION} of the request, this one has {call.version}"
+        raise LogError(ErrorCode.unsupported_compression_type, message)
     if head is None or not head.is_transactional:
         return
     if transactional_id is None:
         # As in Kafka; without an id nobody would ever end what such a batch begins.
         raise LogError(ErrorCode.transactional_id_authorization_failed, "a transactional batch without the id")
     code = call.broker.transactions.verify(transactional_id, head.producer_id, head.producer_epoch, topic, partition)
+    if code is ErrorCode.invalid_txn_state and call.version >= _ABORTABLE:
+        code = ErrorCode.transaction_abortable
     if code is not None:
         raise LogError(code)

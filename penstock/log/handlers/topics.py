@@ -7,9 +7,11 @@ from uuid import UUID
 
 from penstock.log.calls import CLUSTER, Call
 from penstock.log.errors import ErrorCode, LogError
+from penstock.log.handlers.config_resources import topic_entries
 from penstock.log.protocol.messages import Fields
 from penstock.log.storage.internal import refuse_internal
-from penstock.log.storage.topics import SETTINGS, Topic
+from penstock.log.storage.topic_settings import checked_config
+from penstock.log.storage.topics import Topic
 
 
 async def create_topics(call: Call, request: Any) -> Fields:
@@ -22,20 +24,12 @@ def _create(call: Call, asked: Any, validate_only: bool) -> Fields:
         topic = _created(call, asked, validate_only)
     except LogError as error:
         return {"name": asked.name, "error_code": error.code, "error_message": error.message, "num_partitions": -1}
-    configs = [
-        {
-            "name": name,
-            "value": topic.config.get(name, setting.default),
-            "config_source": 1 if name in topic.config else 5,
-        }
-        for name, setting in SETTINGS.items()
-    ]
     return {
         "name": topic.name,
         "topic_id": topic.id,
         "num_partitions": topic.partitions,
         "replication_factor": 1,
-        "configs": configs,
+        "configs": topic_entries(topic, call.broker.store.settings),
     }
 
 
@@ -48,9 +42,12 @@ def _created(call: Call, asked: Any, validate_only: bool) -> Topic:
         message = f"replication factor {asked.replication_factor}: this log is one node, replication is Kafka's job"
         raise LogError(ErrorCode.invalid_replication_factor, message)
     config = {each.name: each.value for each in asked.configs if each.value is not None}
+    if len(config) < len(asked.configs):
+        raise LogError(ErrorCode.invalid_config, "a setting has no value, or appears more than once")
     if validate_only:
         call.broker.store.topics.check_new(asked.name, partitions, config)
-        return Topic(asked.name, UUID(int=0), partitions, config)
+        defaults = call.broker.store.settings.topic_defaults
+        return Topic(asked.name, UUID(int=0), partitions, checked_config(config), defaults=defaults)
     return call.broker.store.create_topic(asked.name, partitions, config)
 
 
@@ -117,7 +114,7 @@ def _cut(call: Call, name: str, asked: Any) -> Fields:
         if not call.allowed("DELETE", "TOPIC", name):
             raise LogError(ErrorCode.topic_authorization_failed)
         refuse_internal(name, "delete records of")
-        if call.broker.store.topic(name).setting("cleanup.policy") == "compact":
+        if call.broker.store.topic(name).setting("cleanup.policy") == ("compact",):
             raise LogError(ErrorCode.policy_violation, f"{name} is compacted: records go by their keys")
         partition = call.broker.store.partition(name, asked.partition_index)
         partition.truncate_before(partition.high if asked.offset == -1 else asked.offset)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.events import Commit
 from penstock.log.groups.formats import Committed
 from penstock.log.handlers.offsets import commit_offsets
+from penstock.log.handlers.patterns import matcher
 from penstock.log.protocol.messages import distinct, given
 from penstock.log.storage.internal import INTERNAL_TOPICS
 from penstock.log.transactions.coordinator import OFFSETS
@@ -25,6 +27,7 @@ Fields = dict[str, Any]
 _MILLISECOND = timedelta(milliseconds=1)
 _NOBODY = Producer(-1, -1)
 _LONGEST_ID = 2**15 - 1
+BATCHED = 4  # the first version of AddPartitionsToTxn for several transactions at once
 
 
 async def init_producer_id(call: Call, request: Any) -> Fields:
@@ -58,18 +61,40 @@ def _may_write_something(call: Call) -> bool:
 
 async def add_partitions_to_txn(call: Call, request: Any) -> Fields:
     """Add partitions to a transaction: all of them or, if one is refused, none."""
+    if call.version >= BATCHED:
+        return await add_partitions_to_txns(call, request)
     asked = [(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
     codes = {each: _unwritable(call, *each) for each in asked}
     if any(codes.values()):
         codes = {each: code or ErrorCode.operation_not_attempted for each, code in codes.items()}
     else:
-        codes = dict.fromkeys(asked, await _add(call, request, asked))
+        producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        code = await _add(call, request.v3_and_below_transactional_id, producer, asked)
+        codes = dict.fromkeys(asked, code)
     return {"results_by_topic_v3_and_below": _results(codes)}
 
 
-async def _add(call: Call, request: Any, partitions: list[TopicPartition]) -> ErrorCode:
-    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    transactional_id = request.v3_and_below_transactional_id
+async def add_partitions_to_txns(call: Call, request: Any) -> Fields:
+    """Add partitions to several transactions, or only verify that they are part of them: what brokers ask brokers."""
+    if not call.allowed("CLUSTER_ACTION", "CLUSTER", CLUSTER):
+        raise LogError(ErrorCode.cluster_authorization_failed, "CLUSTER_ACTION is not allowed")
+    answers = []
+    for each in distinct(request.transactions):
+        asked = [(topic.name, index) for topic in each.topics for index in topic.partitions]
+        codes = await _added(call, each, asked)
+        answers.append({"transactional_id": each.transactional_id, "topic_results": _results(codes)})
+    return {"error_code": ErrorCode.none, "results_by_transaction": answers}
+
+
+async def _added(call: Call, each: Any, asked: list[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+    producer = _producer(each)
+    if each.verify_only:
+        verify = call.broker.transactions.verify
+        return {one: verify(each.transactional_id, *producer, *one) or ErrorCode.none for one in asked}
+    return dict.fromkeys(asked, await _add(call, each.transactional_id, producer, asked))
+
+
+async def _add(call: Call, transactional_id: str, producer: Producer, partitions: list[TopicPartition]) -> ErrorCode:
     try:
         _check_transactional_id(call, transactional_id)
         with _fencing_told_since(2, call):
@@ -164,7 +189,10 @@ def _described(call: Call, transactional_id: str) -> Fields:
 async def list_transactions(call: Call, request: Any) -> Fields:
     """List transactional ids, those of some states or producers only if the request says so."""
     known = {state.label for state in State}
-    found = [each for each in call.broker.transactions.all() if _is_listed(call, request, each)]
+    pattern = given(request, "transactional_id_pattern", None)
+    fits = matcher(pattern) if pattern else None
+    listed = [each for each in call.broker.transactions.all() if _is_listed(call, request, each)]
+    found = listed if fits is None else await asyncio.to_thread(_fitting, listed, fits)
     return {
         "unknown_state_filters": [each for each in request.state_filters if each not in known],
         "transaction_states": [
@@ -176,6 +204,10 @@ async def list_transactions(call: Call, request: Any) -> Fields:
             for each in found
         ],
     }
+
+
+def _fitting(listed: list[Transaction], fits: Callable[[str], bool]) -> list[Transaction]:
+    return [each for each in listed if fits(each.transactional_id)]
 
 
 def _is_listed(call: Call, request: Any, each: Transaction) -> bool:

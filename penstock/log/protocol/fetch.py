@@ -1,4 +1,7 @@
-"""Fetch, versions 4 to 12: replies are slices of files between a few bytes of framing."""
+"""Fetch, versions 4 to 18: replies are slices of files between a few bytes of framing.
+
+Since version 13 topics are named by their ids. What is new after that is in tagged fields that a client need not get.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from penstock.log.storage.segment import Slice
 
 _API = BY_NAME["fetch"]
 Piece = bytes | Slice
+TOPIC_IDS = 13  # the first version that has them
+_NO_REPLICA_ID = 15
 
 
 class Wanted(NamedTuple):
@@ -25,6 +30,12 @@ class Wanted(NamedTuple):
     offset: int
     max_bytes: int
     leader_epoch: int
+    topic_id: bytes = b""  # of a topic that is named by its id; then `topic` is empty until it is looked up
+
+    @property
+    def named(self) -> str | bytes:
+        """The topic, as the client named it."""
+        return self.topic_id or self.topic
 
 
 class Served(NamedTuple):
@@ -55,19 +66,21 @@ class FetchRequest:
 def read_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
     """Decode the request's body."""
     cursor = Cursor(data, _API.is_flexible(version), at)
-    cursor.int32()
+    if version < _NO_REPLICA_ID:
+        cursor.int32()
     max_wait, min_bytes, max_bytes = cursor.int32(), cursor.int32(), cursor.int32()
     committed = cursor.int8() == 1
     session_id, session_epoch = (cursor.int32(), cursor.int32()) if version >= 7 else (0, -1)
     wanted: list[Wanted] = []
     for _ in range(cursor.count()):
-        topic = cursor.text() or ""
-        wanted += [_wanted(version, cursor, topic) for _ in range(cursor.count())]
+        topic_id = bytes(cursor.raw(16)) if version >= TOPIC_IDS else b""
+        topic = "" if topic_id else cursor.text() or ""
+        wanted += [_wanted(version, cursor, topic, topic_id) for _ in range(cursor.count())]
         cursor.skip_tags()
     return FetchRequest(max_wait, min_bytes, max_bytes, committed, session_id, session_epoch, wanted)
 
 
-def _wanted(version: int, cursor: Cursor, topic: str) -> Wanted:
+def _wanted(version: int, cursor: Cursor, topic: str, topic_id: bytes) -> Wanted:
     partition = cursor.int32()
     leader_epoch = cursor.int32() if version >= 9 else -1
     offset = cursor.int64()
@@ -77,12 +90,12 @@ def _wanted(version: int, cursor: Cursor, topic: str) -> Wanted:
         cursor.int64()
     max_bytes = cursor.int32()
     cursor.skip_tags()
-    return Wanted(topic, partition, offset, max_bytes, leader_epoch)
+    return Wanted(topic, partition, offset, max_bytes, leader_epoch, topic_id)
 
 
 def write_fetch(
     version: int,
-    topics: Sequence[tuple[str, Sequence[Served]]],
+    topics: Sequence[tuple[str | bytes, Sequence[Served]]],
     throttle_ms: int,
     code: ErrorCode = ErrorCode.none,
 ) -> list[Piece]:
@@ -95,7 +108,8 @@ def write_fetch(
         head += struct.pack(">hi", code, 0)
     head += count(len(topics), flexible)
     for topic, partitions in topics:
-        head += text(topic, flexible) + count(len(partitions), flexible)
+        head += topic if isinstance(topic, bytes) else text(topic, flexible)
+        head += count(len(partitions), flexible)
         for served in partitions:
             head += _served(version, flexible, served)
             if served.records is not None:

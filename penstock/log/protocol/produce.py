@@ -1,4 +1,4 @@
-"""Produce, versions 3 to 11: records stay where they arrived."""
+"""Produce, versions 3 to 13: records stay where they arrived. Since version 13 topics are named by their ids."""
 
 from __future__ import annotations
 
@@ -15,12 +15,21 @@ _API = BY_NAME["produce"]
 _RESULT = struct.Struct(">ihqq")
 
 
+TOPIC_IDS = 13  # the first version that has them
+
+
 class Batches(NamedTuple):
-    """What a request has for one partition."""
+    """What a request has for one partition; `topic` is empty until it is looked up where the request has its id."""
 
     topic: str
     partition: int
     records: memoryview | None
+    topic_id: bytes = b""
+
+    @property
+    def named(self) -> str | bytes:
+        """The topic, as the client named it."""
+        return self.topic_id or self.topic
 
 
 class Result(NamedTuple):
@@ -32,6 +41,7 @@ class Result(NamedTuple):
     arrived: int = -1
     log_start: int = -1
     message: str | None = None
+    records: Sequence[tuple[int, str | None]] = ()  # which ones are wrong, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +60,23 @@ def read_produce(version: int, data: memoryview, at: int) -> ProduceRequest:
     transactional_id, acks, timeout = cursor.text(), cursor.int16(), cursor.int32()
     batches = []
     for _ in range(cursor.count()):
-        topic = cursor.text() or ""
+        topic_id = bytes(cursor.raw(16)) if version >= TOPIC_IDS else b""
+        topic = "" if topic_id else cursor.text() or ""
         for _ in range(cursor.count()):
-            batches.append(Batches(topic, cursor.int32(), cursor.blob()))
+            batches.append(Batches(topic, cursor.int32(), cursor.blob(), topic_id))
             cursor.skip_tags()
         cursor.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout, batches)
 
 
-def write_produce(version: int, results: Sequence[tuple[str, Sequence[Result]]], throttle_ms: int) -> bytes:
-    """Encode the reply's body."""
+def write_produce(version: int, results: Sequence[tuple[str | bytes, Sequence[Result]]], throttle_ms: int) -> bytes:
+    """Encode the reply's body; topics are named as in the request."""
     flexible = _API.is_flexible(version)
     end = b"\0" if flexible else b""
     parts = [count(len(results), flexible)]
     for topic, partitions in results:
-        parts += [text(topic, flexible), count(len(partitions), flexible)]
+        name = topic if isinstance(topic, bytes) else text(topic, flexible)
+        parts += [name, count(len(partitions), flexible)]
         parts += [_result(version, flexible, result) for result in partitions]
         parts.append(end)
     parts += [struct.pack(">i", throttle_ms), end]
@@ -76,7 +88,10 @@ def _result(version: int, flexible: bool, result: Result) -> bytes:
     if version >= 5:
         parts.append(struct.pack(">q", result.log_start))
     if version >= 8:
-        parts += [count(0, flexible), text(result.message, flexible)]
+        end = b"\0" if flexible else b""
+        parts.append(count(len(result.records), flexible))
+        parts += [struct.pack(">i", index) + text(why, flexible) + end for index, why in result.records]
+        parts.append(text(result.message, flexible))
     if flexible:
         parts.append(b"\0")
     return b"".join(parts)

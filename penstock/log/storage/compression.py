@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import cramjam
 
 from penstock.log.errors import ErrorCode, LogError
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+CODECS = {"uncompressed": 0, "zstd": ZSTD, "lz4": LZ4, "snappy": SNAPPY, "gzip": GZIP}
+_LZ4_FAST = 9  # the default of compression.lz4.level, for which Kafka too takes the fast mode, which has no levels
 _MOST = 256 << 20  # bytes of one batch: a megabyte of zstd can hold gigabytes
 _XERIAL = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK = 32 << 10
 
 
-def compress(codec: int, data: bytes) -> bytes:
+class Codec(NamedTuple):
+    """How a topic compresses what it gets: the number of the codec, and its level, None where it has none."""
+
+    number: int
+    level: int | None = None
+
+
+def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
     """Return what a batch with this codec holds."""
-    return _COMPRESS[codec](data) if codec else data
+    return _COMPRESS[codec](data, level) if codec else data
 
 
 def decompress(codec: int, data: bytes) -> bytes:
@@ -42,14 +51,23 @@ def _bounded(unpack_into: Callable[[bytes, Any], int]) -> Callable[[bytes], byte
     return unpack
 
 
-def _lz4(data: bytes) -> bytes:
+def _gzip(data: bytes, level: int | None) -> bytes:
+    return bytes(cramjam.gzip.compress(data, level=6 if level is None or level < 0 else level))
+
+
+def _zstd(data: bytes, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=level))
+
+
+def _lz4(data: bytes, level: int | None) -> bytes:
     # Java's reader refuses blocks that refer to earlier ones.
-    packer: Any = cramjam.lz4.Compressor(block_linked=False)
+    chosen = None if level == _LZ4_FAST else level
+    packer: Any = cramjam.lz4.Compressor(level=chosen, block_linked=False)
     packer.compress(data)
     return bytes(packer.finish())
 
 
-def _to_xerial(data: bytes) -> bytes:
+def _to_xerial(data: bytes, _level: int | None) -> bytes:
     # Java clients read snappy only in this framing of its first implementation; the others read both.
     blocks = [_XERIAL]
     for at in range(0, len(data), _XERIAL_BLOCK):
@@ -75,11 +93,11 @@ def _snappy_block(data: bytes) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
-_COMPRESS: dict[int, Callable[[bytes], bytes]] = {
-    GZIP: lambda data: bytes(cramjam.gzip.compress(data)),
+_COMPRESS: dict[int, Callable[[bytes, int | None], bytes]] = {
+    GZIP: _gzip,
     SNAPPY: _to_xerial,
     LZ4: _lz4,
-    ZSTD: lambda data: bytes(cramjam.zstd.compress(data)),
+    ZSTD: _zstd,
 }
 _DECOMPRESS: dict[int, Callable[[bytes], bytes]] = {
     GZIP: _bounded(cramjam.gzip.decompress_into),

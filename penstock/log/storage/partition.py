@@ -14,11 +14,14 @@ from penstock.log.errors import ErrorCode, LogError
 from penstock.log.storage.aborted import write_aborted
 from penstock.log.storage.batches import Batch, check_batches, headers, place, stamp
 from penstock.log.storage.cleaned import Cleaned
+from penstock.log.storage.compression import Codec
 from penstock.log.storage.handles import Handles
+from penstock.log.storage.preparing import must_open, prepare
 from penstock.log.storage.producers import Aborted, Producers
 from penstock.log.storage.records import ABORT, Record, marker_outcome, open_batch
 from penstock.log.storage.recovery import Law
 from penstock.log.storage.segment import MAX_SPAN, Segment, Slice
+from penstock.log.storage.settings import LARGEST_LONG
 from penstock.log.storage.snapshot import Snapshot, save, write_whole
 from penstock.log.storage.synced import Synced, encode_synced, synced_path
 
@@ -32,6 +35,9 @@ class Rules:
     max_message_bytes: int = 1_048_588
     stamps_arrival: bool = False
     compacted: bool = False
+    codec: Codec | None = None  # None keeps the producer's
+    before_ms: int = LARGEST_LONG  # how far a record's timestamp may lie before and after its arrival
+    after_ms: int = LARGEST_LONG
 
 
 class Appended(NamedTuple):
@@ -67,6 +73,7 @@ class Partition:
         self.vouched = (0, 0)  # base and size of the active segment when a snapshot was last taken
         self.waiters: set[Callable[[], None]] = set()
         self.failed = False
+        self.preparing = 0  # requests whose batches are being opened in a thread; later ones wait behind them
         self.durable = False  # each record is synced before it is acknowledged
         self._synced, self._synced_path = Synced(-1, 0), synced_path(folder)
         self.shortened = False  # opening found less than had been written
@@ -92,8 +99,13 @@ class Partition:
         """Bytes on disk."""
         return sum(segment.size for segment in self.segments)
 
-    def append(self, data: bytearray | memoryview, now: int, *, internal: bool = False) -> Appended:
-        """Write a client's batches, or one of the broker's own; all of them or, with an error, none."""
+    def append(
+        self, data: bytearray | memoryview, now: int, *, internal: bool = False, prepared: bool = False
+    ) -> Appended:
+        """Write a client's batches, or one of the broker's own; all of them or, with an error, none.
+
+        Batches that were `prepared` are as the topic wants them; others are made so here.
+        """
         view = memoryview(data)
         batches = list(headers(view)) if internal else check_batches(view, self.rules.max_message_bytes)
         # The coordinators' own batches have no sequences.
@@ -101,8 +113,9 @@ class Partition:
             known = self._known(batches)
             if known is not None:
                 return Appended(known, -1, True)
-        if self.rules.compacted and not internal:
-            _check_keys(view, batches)
+        if not (internal or prepared) and must_open(batches, self.rules, now):
+            view = memoryview(prepare(view, batches, self.rules, now, f"{self.topic}-{self.index}"))
+            batches = check_batches(view, self.rules.max_message_bytes)
         return self._write(view, batches, now)
 
     def _known(self, batches: list[tuple[int, Batch]]) -> int | None:
@@ -277,9 +290,3 @@ def _first_at(data: memoryview, timestamp: int, start: int) -> Record | None:
     with suppress(LogError):  # bytes that a client sent as records and are none
         return next((each for each in open_batch(data) if each.timestamp >= timestamp and each.offset >= start), None)
     return None
-
-
-def _check_keys(view: memoryview, batches: list[tuple[int, Batch]]) -> None:
-    for position, _ in batches:
-        if any(record.key is None for record in open_batch(view, position)):
-            raise LogError(ErrorCode.invalid_record, "a compacted topic needs a key in each record")

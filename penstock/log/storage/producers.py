@@ -111,9 +111,9 @@ class Producers:
         producer.timestamp = max(producer.timestamp, now)
         return producer
 
-    def expire(self, now: int) -> None:
-        """Forget producers that were silent for a day and have no open transaction."""
-        old = [key for key, one in self._known.items() if now - one.timestamp > _EXPIRE_MS and key not in self.open]
+    def expire(self, now: int, after: int = _EXPIRE_MS) -> None:
+        """Forget producers that were silent for so long and have no open transaction."""
+        old = [key for key, one in self._known.items() if now - one.timestamp > after and key not in self.open]
         for key in old:
             del self._known[key]
 

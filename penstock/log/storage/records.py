@@ -91,6 +91,8 @@ def raw_records(body: bytes, count: int) -> Iterator[tuple[int, int, int, int]]:
                 raise IndexError
             time_delta, at = _varint(body, at + 1)
             offset_delta, at = _varint(body, at)
+            if at >= end:
+                raise IndexError
             yield time_delta, offset_delta, at, end
             at = end
 

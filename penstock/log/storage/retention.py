@@ -7,17 +7,19 @@ from penstock.log.storage.segment import Segment
 from penstock.log.storage.topics import Topic
 
 
-def retain(partition: Partition, topic: Topic, now: int) -> None:
+def retain(partition: Partition, topic: Topic, now: int) -> bool:
     """Delete the closed segments that a topic need not keep, and close an active one that is old.
 
-    What is closed here is deleted the next time, when a snapshot knows its producers.
+    What is closed here is deleted the next time, when a snapshot knows its producers; returns whether there is such.
     """
     if topic.deletes:
         start = max(_old_until(partition, topic, now), _too_much_until(partition, topic))
         if start > partition.log_start:
             _move_start(partition, start)
-    if partition.active.size and _is_due(partition, topic, now):
+    due = bool(partition.active.size) and _is_due(partition, topic, now)
+    if due:
         partition.roll(now)
+    return due
 
 
 def _deletable(partition: Partition) -> list[Segment]:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from penstock.errors import SettingsError
 from penstock.log.errors import ErrorCode, LogError
+from penstock.log.storage.dynamic import FILE_NAME, DynamicSettings
 from penstock.log.storage.epochs import read_epochs
 from penstock.log.storage.handles import Handles
 from penstock.log.storage.internal import INTERNAL_TOPICS
@@ -43,7 +44,8 @@ class Store:
         self._lock = lock_folder(folder)
         self.cluster_id = _cluster_id(folder / "cluster.json")
         self.handles = Handles()
-        self.topics = Topics(folder / "topics.json")
+        self.settings = DynamicSettings(folder / FILE_NAME)
+        self.topics = Topics(folder / "topics.json", self.settings.topic_defaults)
         self.topics.repair_internal()
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._vouch = vouch
@@ -118,10 +120,14 @@ class Store:
         """Replace the settings of a topic."""
         self.topic(name)
         topic = self.topics.configure(name, config)
-        for partition in self.opened():
-            if partition.topic == name:
-                partition.rules = topic.rules
+        self.renew_rules()
         return topic
+
+    def renew_rules(self) -> None:
+        """Let the partitions in use follow settings that have changed."""
+        rules = {name: self.topics[name].rules for name in {partition.topic for partition in self.opened()}}
+        for partition in self.opened():
+            partition.rules = rules[partition.topic]
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic: it is gone at once, its files a little later."""

@@ -13,43 +13,15 @@ from uuid import UUID, uuid4
 
 from penstock.errors import SettingsError
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.storage.internal import INTERNAL_TOPICS, check_internal_config, refuse_internal
+from penstock.log.storage.compression import CODECS, Codec
+from penstock.log.storage.internal import INTERNAL_TOPICS, refuse_internal
 from penstock.log.storage.partition import Rules
 from penstock.log.storage.snapshot import write_whole
+from penstock.log.storage.topic_settings import SETTINGS, checked_config
 
 log = logging.getLogger("penstock.log")
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MOST_PARTITIONS = 10_000
-_DAY = 24 * 3600 * 1000
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting of a topic: Kafka's name, its default, and what values are allowed."""
-
-    default: str
-    kind: type = int
-    choices: tuple[str, ...] = ()
-    least: int = 0
-    most: int = 2**63 - 1
-
-
-# Kafka's names and defaults, but for the segment size: recovery reads one segment, so a smaller one starts faster.
-SETTINGS: dict[str, Setting] = {
-    "cleanup.policy": Setting("delete", str, ("delete", "compact", "compact,delete", "delete,compact")),
-    "compression.type": Setting("producer", str, ("producer",)),
-    "delete.retention.ms": Setting(str(_DAY)),
-    "max.compaction.lag.ms": Setting(str(2**63 - 1), least=1),
-    "max.message.bytes": Setting("1048588", most=2**31 - 1),
-    "message.timestamp.type": Setting("CreateTime", str, ("CreateTime", "LogAppendTime")),
-    "min.cleanable.dirty.ratio": Setting("0.5", float, most=1),
-    "min.compaction.lag.ms": Setting("0"),
-    "min.insync.replicas": Setting("1", least=1),
-    "retention.bytes": Setting("-1", least=-1),
-    "retention.ms": Setting(str(7 * _DAY), least=-1),
-    "segment.bytes": Setting(str(1 << 28), least=1024, most=2**31 - 1),
-    "segment.ms": Setting(str(7 * _DAY), least=1),
-}
 
 
 @dataclass(frozen=True)
@@ -61,11 +33,14 @@ class Topic:
     partitions: int
     config: Mapping[str, str] = field(default_factory=dict)
     internal: bool = False
+    # What the broker's dynamic settings give to all topics that say nothing else; shared, never stored with a topic.
+    defaults: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def setting(self, name: str) -> Any:
         """Return a setting as it holds for this topic."""
         setting = SETTINGS[name]
-        return setting.kind(self.config.get(name, setting.default))
+        found = self.config.get(name, self.defaults.get(name, setting.default))
+        return setting.parse(name, found or "")
 
     @property
     def compacted(self) -> bool:
@@ -86,42 +61,31 @@ class Topic:
             max_message_bytes=self.setting("max.message.bytes"),
             stamps_arrival=self.setting("message.timestamp.type") == "LogAppendTime",
             compacted=self.compacted,
+            codec=self._codec,
+            before_ms=self.setting("message.timestamp.before.max.ms"),
+            after_ms=self.setting("message.timestamp.after.max.ms"),
         )
 
-
-def check_config(config: Mapping[str, str], topic: str = "") -> None:
-    """Refuse settings that do not exist, cannot have that value, or would make an internal topic lose records."""
-    check_internal_config(topic, config)
-    for name, value in config.items():
-        setting = SETTINGS.get(name)
-        if setting is None:
-            known = ", ".join(SETTINGS)
-            raise LogError(ErrorCode.invalid_config, f"unknown setting {name!r}; there are {known}")
-        _check_value(name, value, setting)
-
-
-def _check_value(name: str, value: str, setting: Setting) -> None:
-    if setting.choices and value not in setting.choices:
-        raise LogError(ErrorCode.invalid_config, f"{name} can be {', '.join(setting.choices)}, not {value!r}")
-    if setting.kind is str:
-        return
-    try:
-        number = setting.kind(value)
-    except (TypeError, ValueError):
-        raise LogError(ErrorCode.invalid_config, f"{name} is a number, not {value!r}") from None
-    if not setting.least <= number <= setting.most:
-        message = f"{name} is a number from {setting.least} to {setting.most}, not {value}"
-        raise LogError(ErrorCode.invalid_config, message)
+    @property
+    def _codec(self) -> Codec | None:
+        name = self.setting("compression.type")
+        if name == "producer":
+            return None
+        level = self.setting(f"compression.{name}.level") if f"compression.{name}.level" in SETTINGS else None
+        return Codec(CODECS[name], level)
 
 
 class Topics(dict[str, Topic]):
     """All topics by name; every change is on disk before it is seen."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, defaults: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self._path = path
+        self._defaults = {} if defaults is None else defaults
+        self.names: dict[bytes, str] = {}  # by topic id
         try:
-            self.update(_read(path) if path.exists() else {})
+            self.update(self._read() if path.exists() else {})
+            self.names.update({topic.id.bytes: topic.name for topic in self.values()})
         except (ValueError, TypeError, KeyError) as error:
             message = f"{path} is damaged: no topics can be read from it ({type(error).__name__})"
             raise SettingsError(
@@ -131,7 +95,7 @@ class Topics(dict[str, Topic]):
     def add(self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False) -> Topic:
         """Create a topic."""
         self.check_new(name, partitions, config, internal=internal)
-        return self._put(Topic(name, uuid4(), partitions, dict(config), internal))
+        return self._put(Topic(name, uuid4(), partitions, checked_config(config), internal, self._defaults))
 
     def check_new(self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False) -> None:
         """Refuse a topic that cannot be created; an internal one is created by the broker alone."""
@@ -145,7 +109,7 @@ class Topics(dict[str, Topic]):
         if not 1 <= partitions <= _MOST_PARTITIONS:
             message = f"a topic has 1 to {_MOST_PARTITIONS} partitions, not {partitions}"
             raise LogError(ErrorCode.invalid_partitions, message)
-        check_config(config)
+        checked_config(config)
 
     def grow(self, name: str, partitions: int) -> Topic:
         """Add partitions to a topic."""
@@ -163,25 +127,29 @@ class Topics(dict[str, Topic]):
 
     def configure(self, name: str, config: Mapping[str, str]) -> Topic:
         """Replace the settings of a topic."""
-        check_config(config, name)
-        return self._put(replace(self[name], config=dict(config)))
+        return self._put(replace(self[name], config=checked_config(config, name)))
 
     def remove(self, name: str) -> None:
         """Delete a topic."""
         self._save({key: topic for key, topic in self.items() if key != name})
-        del self[name]
+        self.names.pop(self.pop(name).id.bytes, None)
 
     def repair_internal(self) -> None:
         """Make internal topics compacted that a client of an earlier version created as ordinary ones."""
         for name, config in INTERNAL_TOPICS.items():
             topic = self.get(name)
-            if topic is not None and not (topic.internal and topic.setting("cleanup.policy") == "compact"):
+            if topic is not None and not (topic.internal and topic.setting("cleanup.policy") == ("compact",)):
                 log.warning("%s was an ordinary topic with retention; it is internal and compacted from now on", name)
                 self._put(replace(topic, internal=True, config=dict(config)))
+
+    def _read(self) -> dict[str, Topic]:
+        items = json.loads(self._path.read_bytes())["topics"]
+        return {item["name"]: Topic(**{**item, "id": UUID(item["id"])}, defaults=self._defaults) for item in items}
 
     def _put(self, topic: Topic) -> Topic:
         self._save({**self, topic.name: topic})
         self[topic.name] = topic
+        self.names[topic.id.bytes] = topic.name
         return topic
 
     def _save(self, topics: Mapping[str, Topic]) -> None:
@@ -192,13 +160,6 @@ class Topics(dict[str, Topic]):
             raise LogError(ErrorCode.kafka_storage_error, f"cannot write {self._path.name}: {error}") from error
 
 
-def _read(path: Path) -> dict[str, Topic]:
-    return {topic.name: topic for topic in map(_decoded, json.loads(path.read_bytes())["topics"])}
-
-
 def _encoded(topic: Topic) -> dict[str, Any]:
-    return {**vars(topic), "id": str(topic.id)}
-
-
-def _decoded(item: dict[str, Any]) -> Topic:
-    return Topic(**{**item, "id": UUID(item["id"])})
+    kept = {name: value for name, value in vars(topic).items() if name != "defaults"}
+    return {**kept, "id": str(topic.id)}

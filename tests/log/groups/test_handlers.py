@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.index import load_request_schema
@@ -48,9 +49,9 @@ def newest(name: str, age: int = 0) -> int:
     return max(min(BY_NAME[name].newest, BY_NAME[name].newest - age), BY_NAME[name].oldest)
 
 
-def commit_of(partition: int, at: int) -> list[dict[str, Any]]:
+def commit_of(partition: int, at: int, topic_id: UUID | None = None) -> list[dict[str, Any]]:
     part = {"partition_index": partition, "committed_offset": at, "committed_metadata": "note"}
-    return [{"name": "trades", "partitions": [part]}]
+    return [{"name": "trades", "topic_id": topic_id, "partitions": [part]}]
 
 
 @pytest.mark.parametrize("age", range(10))
@@ -63,7 +64,7 @@ def test_a_consumer_of_any_age_joins_commits_fetches_and_leaves(tmp_path: Path, 
         synced = await ask("sync_group", newest("sync_group", age), **me, assignments=parts)
         assert synced.assignment == b"everything"
         assert not (await ask("heartbeat", newest("heartbeat", age), **me)).error_code
-        await commit_and_fetch(ask, age, me)
+        await commit_and_fetch(ask, age, me, broker.store.topic("trades").id)
         left = await ask("leave_group", newest("leave_group", age), **me, members=[me])
         assert not left.error_code
         assert not [each.error_code for each in getattr(left, "members", ()) if each.error_code]
@@ -86,12 +87,12 @@ async def join(broker: Still, ask: Ask, version: int, member_id: str = "") -> An
     return joined
 
 
-async def commit_and_fetch(ask: Ask, age: int, me: dict[str, Any]) -> None:
+async def commit_and_fetch(ask: Ask, age: int, me: dict[str, Any], topic_id: UUID) -> None:
     generation = {"generation_id_or_member_epoch": 1, "retention_time": -1}
     version = newest("offset_commit", age)
-    done = await ask("offset_commit", version, **me, **generation, topics=commit_of(1, 7))
+    done = await ask("offset_commit", version, **me, **generation, topics=commit_of(1, 7, topic_id))
     assert [part.error_code for part in done.topics[0].partitions] == [ErrorCode.none]
-    wanted = [{"name": "trades", "partition_indexes": [0, 1]}]
+    wanted = [{"name": "trades", "topic_id": topic_id, "partition_indexes": [0, 1]}]
     version = newest("offset_fetch", age)
     found = await ask(
         "offset_fetch", version, group_id="g", topics=wanted, groups=[{"group_id": "g", "topics": wanted}]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from penstock.log.broker import Broker
-from penstock.log.cleaner import Cleaner
+from penstock.log.cleaner import Cleaner, Pace
 from penstock.log.errors import LogError
 from penstock.log.storage.partition import Partition
 from penstock.log.storage.snapshot import Snapshot, save
@@ -166,5 +167,77 @@ def test_what_recovery_has_to_read_again_stays_little(tmp_path: Path, monkeypatc
         async with asyncio.timeout(20):
             await saved.wait()
         assert list(partition.folder.glob("*.snapshot"))
+
+    play(tmp_path, story)
+
+
+def test_a_round_begins_every_fifteen_seconds_however_long_the_one_before_takes(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        planned: list[float] = []
+        cleaner = Cleaner(broker)
+        broker.call_later = lambda seconds, _: planned.append(seconds)  # type: ignore[assignment, method-assign, return-value]
+        cleaner.start()
+        broker.store.settings.change_cluster({"log.cleaner.backoff.ms": "2000"})
+        cleaner.start()
+        broker.store.settings.change_cluster({"log.cleaner.backoff.ms": "60000"})
+        cleaner.start()
+        assert planned == [15.0, 2.0, 15.0]
+
+    play(tmp_path, story)
+
+
+def test_retention_goes_on_while_a_compaction_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resting = threading.Event()
+
+    class Held(Pace):
+        """A thread that computes rests until it is allowed to go on."""
+
+        def __call__(self) -> None:
+            resting.wait(20)
+            super().__call__()
+
+    monkeypatch.setattr("penstock.log.cleaner.Pace", Held)
+
+    async def story(broker: Broker) -> None:
+        written(broker, COMPACT)
+        broker.store.create_topic("old", 1, {"retention.ms": "10", "segment.bytes": "1024"})
+        old = broker.store.partition("old", 0)
+        for _ in range(9):
+            append(old, plain(1, 600, NOW - 1000))
+        cleaner = Cleaner(broker, interval=0.01)
+        cleaner.start()
+        async with asyncio.timeout(20):
+            while old.log_start < 8:
+                await asyncio.sleep(0)
+        assert not list((tmp_path / "t-0").glob("*.swap"))
+        resting.set()
+        await cleaner.stop()
+
+    play(tmp_path, story)
+    resting.set()
+
+
+def test_an_active_segment_that_is_too_old_is_gone_soon_after_it_was_closed(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        broker.store.create_topic("old", 1, {"retention.ms": "10"})
+        old = broker.store.partition("old", 0)
+        append(old, plain(1, 600, NOW - 1000))
+        async with asyncio.timeout(20):
+            await broker.cleaner.retain_all()
+            assert (old.log_start, len(old.segments)) == (0, 2)
+            while old.log_start < 1:
+                await asyncio.sleep(0.01)
+        assert len(old.segments) == 1
+
+    play(tmp_path, story)
+
+
+def test_without_a_cleanup_policy_nothing_goes(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        partition = written(broker, {**COMPACT, "cleanup.policy": "", "retention.ms": "1", "retention.bytes": "1"})
+        before = consumed(partition)
+        await broker.cleaner.clean_all()
+        await broker.cleaner.clean_all()
+        assert consumed(partition) == before
 
     play(tmp_path, story)
