@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.log.broker import NODE_ID
 from penstock.log.calls import CLUSTER, Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.messages import Fields, distinct
@@ -42,7 +41,7 @@ def _entries(call: Call, kind: int, name: str) -> list[Fields]:
         ]
     if not call.allowed("DESCRIBE_CONFIGS", "CLUSTER", CLUSTER):
         raise LogError(ErrorCode.cluster_authorization_failed)
-    if kind == _BROKER and name in ("", str(NODE_ID)):
+    if kind == _BROKER and name in ("", str(call.broker.node_id)):
         return [_fixed(key, value) for key, value in call.broker.described().items()]
     raise LogError(ErrorCode.invalid_request, f"there are no settings of kind {kind} for {name!r}")
 

@@ -114,12 +114,18 @@ def _check_value(name: str, value: str, setting: Setting) -> None:
         raise LogError(ErrorCode.invalid_config, message)
 
 
+def is_topic_name(name: str) -> bool:
+    """Say whether a topic can be called so."""
+    return bool(_NAME.fullmatch(name)) and name not in (".", "..")
+
+
 class Topics(dict[str, Topic]):
     """All topics by name; every change is on disk before it is seen."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
+        self.revision = 0  # counts the changes since the start
         try:
             self.update(_read(path) if path.exists() else {})
         except (ValueError, TypeError, KeyError) as error:
@@ -137,7 +143,7 @@ class Topics(dict[str, Topic]):
         """Refuse a topic that cannot be created; an internal one is created by the broker alone."""
         if not internal:
             refuse_internal(name, "create")
-        if not _NAME.fullmatch(name) or name in (".", ".."):
+        if not is_topic_name(name):
             message = f"{name!r} is no topic name: letters, digits, '.', '_', '-', at most 249"
             raise LogError(ErrorCode.invalid_topic_exception, message)
         if name in self:
@@ -170,6 +176,7 @@ class Topics(dict[str, Topic]):
         """Delete a topic."""
         self._save({key: topic for key, topic in self.items() if key != name})
         del self[name]
+        self.revision += 1
 
     def repair_internal(self) -> None:
         """Make internal topics compacted that a client of an earlier version created as ordinary ones."""
@@ -182,6 +189,7 @@ class Topics(dict[str, Topic]):
     def _put(self, topic: Topic) -> Topic:
         self._save({**self, topic.name: topic})
         self[topic.name] = topic
+        self.revision += 1
         return topic
 
     def _save(self, topics: Mapping[str, Topic]) -> None:
