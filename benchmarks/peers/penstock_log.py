@@ -21,7 +21,7 @@ class PenstockServer(Broker):
         self._sync = sync
 
     def _prepare(self, folder: Path) -> list[str]:
-        serve = [sys.executable, "-m", "penstock.cli", "log", "serve"]
+        serve = [sys.executable, "-m", "penstock.cli", "log", "serve", "--group-initial-rebalance-delay", "100ms"]
         return [*serve, "--data", str(folder / "data"), "--listen", "127.0.0.1:0", "--sync", self._sync]
 
     def _address(self, log: Path) -> str | None:

@@ -43,6 +43,23 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
     client_ca: Annotated[Path | None, typer.Option(help="Ask clients for a certificate of this CA, PEM.")] = None,
     super_user: Annotated[list[str] | None, typer.Option(help="User:NAME who may do everything.")] = None,
+    acls: Annotated[
+        bool,
+        typer.Option("--acls", help="Without a login too, allow only what ACLs allow; clients are User:ANONYMOUS."),
+    ] = False,
+    node_id: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Node id that clients are told.")] = 1,
+    group_min_session_timeout: Annotated[
+        str, typer.Option(help="Shortest session timeout that members of groups may ask for.")
+    ] = "6s",
+    group_initial_rebalance_delay: Annotated[
+        str, typer.Option(help="How long a new group waits for more members before its first assignment.")
+    ] = "3s",
+    group_consumer_session_timeout: Annotated[
+        str, typer.Option(help="Session timeout of groups with group.protocol=consumer.")
+    ] = "45s",
+    group_consumer_heartbeat_interval: Annotated[
+        str, typer.Option(help="Heartbeat interval of groups with group.protocol=consumer.")
+    ] = "5s",
 ) -> None:
     """Serve the log until SIGTERM or SIGINT; prints `listening on HOST:PORT` when it accepts."""
     from penstock.log.serve import Options, serve_until_stopped
@@ -60,5 +77,11 @@ def serve(
         tls_key=tls_key,
         client_ca=client_ca,
         super_users=tuple(super_user or ()),
+        acls=acls,
+        node_id=node_id,
+        group_min_session_timeout=group_min_session_timeout,
+        group_initial_rebalance_delay=group_initial_rebalance_delay,
+        group_consumer_session_timeout=group_consumer_session_timeout,
+        group_consumer_heartbeat_interval=group_consumer_heartbeat_interval,
     )
     asyncio.run(serve_until_stopped(options, typer.echo))

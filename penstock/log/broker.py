@@ -13,6 +13,7 @@ from typing import Protocol
 from penstock.log.cleaner import Cleaner
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.coordinator import GroupCoordinator
+from penstock.log.groups.rules import GroupRules
 from penstock.log.memory import Memory
 from penstock.log.metrics import Metrics
 from penstock.log.openers import Openers
@@ -25,7 +26,6 @@ from penstock.log.storage.store import Store
 from penstock.log.storage.syncer import Policy, Syncer
 from penstock.log.transactions.coordinator import TransactionCoordinator
 
-NODE_ID = 1
 Then = Callable[[OSError | None], None]
 
 
@@ -51,18 +51,21 @@ class Broker:
         sync: Policy = "always",
         security: Security | None = None,
         limits: Limits | None = None,
+        rules: GroupRules | None = None,
+        node_id: int = 1,
         clock: Callable[[], int] = wall_clock,
     ) -> None:
         self.sync = sync
         self.clock = clock
         self.limits = limits or Limits()
+        self.node_id = node_id
         self.metrics = Metrics()
         self.memory = Memory(max(self.limits.in_flight_bytes, self.limits.request_bytes))
         self.store = Store(folder, self._vouch, durable=lambda: self.sync == "always")
         self.security = security or open_security(folder)
         self.syncer = Syncer(self.metrics.fsync_seconds)
         self._synced: dict[Partition, tuple[int, int]] = {}
-        self.groups = GroupCoordinator(self)
+        self.groups = GroupCoordinator(self, rules)
         self.transactions = TransactionCoordinator(self)
         self.cleaner = Cleaner(self)
         self.openers = Openers(self.memory)
@@ -80,7 +83,8 @@ class Broker:
         return {
             "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
             "auto.create.topics.enable": str(self.auto_create).lower(),
-            "broker.id": str(NODE_ID),
+            "broker.id": str(self.node_id),
+            **self.groups.rules.described(),
             "log.dirs": str(self.store.folder),
             "num.partitions": str(self.default_partitions),
             "penstock.sync": self.sync,

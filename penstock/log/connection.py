@@ -18,6 +18,7 @@ from penstock.log.protocol.apis import APIS, BY_NAME, Api
 from penstock.log.protocol.cursor import Cursor
 from penstock.log.protocol.fetch import Piece
 from penstock.log.protocol.messages import error_reply, read_request, write_reply
+from penstock.log.security.acls import ANONYMOUS
 from penstock.log.security.authentication import Authentication
 from penstock.log.storage.segment import Slice
 from penstock.log.wire import Wire
@@ -70,7 +71,7 @@ class Connection:
     @property
     def principal(self) -> str:
         """Who speaks."""
-        return (self.authentication.principal if self.authentication else None) or "User:ANONYMOUS"
+        return (self.authentication.principal if self.authentication else None) or ANONYMOUS
 
     @property
     def waiting(self) -> bool:

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from penstock.durations import micros
 from penstock.errors import SettingsError
 from penstock.log.broker import Broker
+from penstock.log.groups.consumer.state import ConsumerSettings
+from penstock.log.groups.rules import GroupRules
 from penstock.log.metrics_server import MetricsServer
 from penstock.log.security.limits import Limits
 from penstock.log.security.setup import open_security
@@ -41,6 +44,12 @@ class Options:
     tls_key: Path | None = None
     client_ca: Path | None = None
     super_users: tuple[str, ...] = ()
+    acls: bool = False
+    node_id: int = 1
+    group_min_session_timeout: str = "6s"
+    group_initial_rebalance_delay: str = "3s"
+    group_consumer_session_timeout: str = "45s"
+    group_consumer_heartbeat_interval: str = "5s"
 
 
 async def serve_until_stopped(options: Options, say: Callable[[str], None]) -> None:
@@ -92,13 +101,45 @@ def _broker(options: Options, address: Address, limits: Limits) -> Broker:
         tls=options.tls_cert is not None,
         client_certificates=options.client_ca is not None,
         super_users=options.super_users,
+        acls=options.acls,
     )
-    broker = Broker(options.data, sync=options.sync, security=security, limits=limits)
+    rules, node_id = _group_rules(options), options.node_id
+    broker = Broker(options.data, sync=options.sync, security=security, limits=limits, rules=rules, node_id=node_id)
     broker.auto_create = options.auto_create
     broker.default_partitions = options.partitions
     told = Address.parse(options.advertise) if options.advertise else address
     broker.host, broker.port = told.host, told.port
     return broker
+
+
+def _group_rules(options: Options) -> GroupRules:
+    session = milliseconds("--group-consumer-session-timeout", options.group_consumer_session_timeout)
+    interval = milliseconds("--group-consumer-heartbeat-interval", options.group_consumer_heartbeat_interval)
+    least = milliseconds("--group-min-session-timeout", options.group_min_session_timeout)
+    if interval >= session:
+        message = f"a heartbeat every {interval} ms cannot keep a session of {session} ms alive"
+        raise SettingsError(message, hint="--group-consumer-heartbeat-interval has to be below the session timeout")
+    if least > GroupRules().max_session:
+        message = f"--group-min-session-timeout is above the longest session, {GroupRules().max_session} ms"
+        raise SettingsError(message, hint="give a shorter one, for example 6s")
+    return GroupRules(
+        initial_delay=milliseconds("--group-initial-rebalance-delay", options.group_initial_rebalance_delay, least=0),
+        min_session=least,
+        consumer=ConsumerSettings(session_timeout=session, heartbeat_interval=interval),
+    )
+
+
+def milliseconds(flag: str, text: str, least: int = 1) -> int:
+    """Read a duration such as 500ms, 3s or 2m.
+
+    >>> milliseconds("--delay", "3s"), milliseconds("--delay", "500ms")
+    (3000, 500)
+    """
+    number = micros(text, flag) // 1000
+    if not least <= number < 2**31:
+        message = f"{flag} is {least} ms to {2**31 - 1} ms, not {text}"
+        raise SettingsError(message, hint="write for example 500ms, 3s or 2m")
+    return number
 
 
 def _tls(options: Options) -> ssl.SSLContext | None:

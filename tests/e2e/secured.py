@@ -64,7 +64,16 @@ class Log:
 @contextmanager
 def serving(data: Path, ca: Pair, server: Pair, *more: str | Path) -> Iterator[Log]:
     command: list[str | Path] = [sys.executable, "-m", "penstock.cli", "log", "serve", "--data", data]
-    command += ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--sync", "none"]
+    command += [
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics",
+        "127.0.0.1:0",
+        "--sync",
+        "none",
+        "--group-initial-rebalance-delay",
+        "100ms",
+    ]
     command += ["--tls-cert", server.certificate, "--tls-key", server.key, *more]
     log = Log("", "", ca)
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

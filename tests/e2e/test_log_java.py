@@ -62,6 +62,18 @@ STEPS = [
     (f"{GROUPS} --describe --group tools-group", "", r"tools-group +tools +0 +(\d) +\1 +0 "),
     (f"{GROUPS} --reset-offsets --group tools-group --topic tools --to-earliest --execute", "", "tools +1 +0"),
     (f"{GROUPS} --delete --group tools-group", "", "successful"),
+    (
+        f"{TOOLS}.consumer.ConsoleConsumer --bootstrap-server HERE --command-property group.protocol=consumer"
+        " --topic tools --from-beginning --max-messages 3 --group modern",
+        "",
+        "[123]\n[123]\n[123]\n",
+    ),
+    (f"{GROUPS} --list --type consumer --state", "", "modern +Consumer +Empty"),
+    (f"{GROUPS} --describe --group modern", "", r"modern +tools +0 +(\d) +\1 +0 "),
+    (f"{TOOLS}.GroupsCommand --bootstrap-server HERE --list", "", "modern +Consumer +consumer"),
+    (f"{GROUPS} --delete --group modern", "", "successful"),
+    (f"{TOPICS} --describe --topic tools --partition-size-limit-per-response 1", "", "Partition: 0(.|\n)*Partition: 1"),
+    (f"{CONFIGS} --describe --entity-type client-metrics", "", ""),
     (f"{TOOLS}.DeleteRecordsCommand --bootstrap-server HERE --offset-json-file OFFSETS", "", "low_watermark: 0"),
     (f"{TOOLS}.LogDirsCommand --bootstrap-server HERE --describe --topic-list tools", "", '"partition":"tools-1"'),
     (f"{TOOLS}.ClusterTool cluster-id --bootstrap-server HERE", "", "Cluster ID: "),
@@ -81,7 +93,7 @@ DELETED = '{"version": 1, "partitions": [{"topic": "tools", "partition": 0, "off
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogProcess]:
-    with LogProcess(tmp_path_factory.mktemp("java")) as server:
+    with LogProcess(tmp_path_factory.mktemp("java"), "--group-consumer-heartbeat-interval", "500ms") as server:
         yield server
         assert server.faults == []
 
@@ -124,6 +136,17 @@ def test_a_java_application_works_with_default_settings(log: LogProcess, jars: o
     said = java(jars(), "RoundTrip.java", log.bootstrap, name)
     said = re.sub(r"offset 2[0-4]\d", "offset {newest}", said)  # which of the last records is youngest is chance
     assert [line for line in said.splitlines() if not line.startswith("SLF4J")] == EXPECTED.splitlines()
+
+
+def test_java_consumers_of_the_new_protocol_share_and_take_over(log: LogProcess) -> None:
+    said = java(kafka_jars(), "Sharing.java", log.bootstrap)
+    assert [line for line in said.splitlines() if not line.startswith("SLF4J")] == [
+        "shared 4",
+        "read 100 different 100",
+        "Consumer Stable members 2",
+        "taken over, committed 100",
+        "topics 4",
+    ]
 
 
 def test_kafkas_command_line_tools_work(log: LogProcess, tmp_path: Path) -> None:

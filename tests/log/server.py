@@ -27,7 +27,7 @@ class LogProcess:
         self.data = folder / "data"
         self._output = folder / "log-output.txt"
         self.port = port or free_port()
-        self._options = ["--sync", sync, *options]
+        self._options = ["--sync", sync, "--group-initial-rebalance-delay", "100ms", *options]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

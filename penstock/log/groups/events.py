@@ -63,6 +63,7 @@ class Commit:
     member_id: str = NO_MEMBER
     instance_id: str | None = None
     transactional: bool = False
+    by_epoch: bool = True  # since v9 the generation can be a member epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

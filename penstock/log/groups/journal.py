@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.log.errors import ErrorCode, LogError
+from penstock.log.groups.consumer import formats as consumer_formats
+from penstock.log.groups.consumer.formats import ConsumerKey
 from penstock.log.groups.events import Snapshot
 from penstock.log.groups.formats import (
     Committed,
@@ -29,9 +31,14 @@ TOPIC = CONSUMER_OFFSETS
 _TRANSACTIONAL = 0x10
 
 
-Key = OffsetKey | GroupKey
-Value = Committed | Snapshot | None  # None: the key is gone
-Changes = Mapping[OffsetKey, Committed | None] | Mapping[GroupKey, Snapshot | None] | Mapping[Key, None]
+Key = OffsetKey | GroupKey | ConsumerKey
+Value = Committed | Snapshot | bytes | None  # None: the key is gone
+Changes = (
+    Mapping[OffsetKey, Committed | None]
+    | Mapping[GroupKey, Snapshot | None]
+    | Mapping[ConsumerKey, bytes | None]
+    | Mapping[GroupKey | ConsumerKey, bytes | None]
+)
 
 
 class Change(NamedTuple):
@@ -67,7 +74,7 @@ class Journal:
         The append happens at once, before the first wait; the wait is for the disk.
         """
         now = self._broker.clock()
-        records = [Record(encode_key(key), _encode(value), timestamp=now) for key, value in changes.items()]
+        records = [Record(_encode_key(key), _encode(value), timestamp=now) for key, value in changes.items()]
         id, epoch = producer or (-1, -1)
         kind = _TRANSACTIONAL if producer else 0
         batch = build_batch(records, producer_id=id, producer_epoch=epoch, attributes=kind)
@@ -97,16 +104,23 @@ def _changes(producer_id: int, offset: int, data: memoryview) -> Iterator[Change
         log.error("%s: the records from offset %d on are not the broker's own, skipped: %s", TOPIC, offset, error)
 
 
+def _encode_key(key: Key) -> bytes:
+    return consumer_formats.encode_key(key) if isinstance(key, ConsumerKey) else encode_key(key)
+
+
 def _encode(value: Value) -> bytes | None:
-    if value is None:
-        return None
+    if value is None or isinstance(value, bytes):
+        return value
     return encode_offset(value) if isinstance(value, Committed) else encode_group(value)
 
 
 def _decode(producer_id: int, record: Record) -> Change | None:
-    key, value, at = decode_key(record.key or b""), record.value, record.offset
+    data, value, at = record.key or b"", record.value, record.offset
+    key = decode_key(data) or consumer_formats.decode_key(data)
     if key is None or value is None:
         return key and Change(producer_id, key, None, at)
+    if isinstance(key, ConsumerKey):
+        return Change(producer_id, key, value, at)
     if isinstance(key, OffsetKey):
         return Change(producer_id, key, decode_offset(value, at), at)
     return Change(producer_id, key, decode_group(value), at)

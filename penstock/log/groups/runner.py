@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.events import Event, Reply, Store, Tick
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from penstock.log.broker import Broker, Timer
 
 
+T = TypeVar("T")
+
+
 class Runner:
     """Carries out what the machine instructs: answers those who wait, stores groups, keeps their deadlines."""
 
@@ -27,7 +30,7 @@ class Runner:
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._timers: dict[str, tuple[int, Timer]] = {}
-        self._work: set[asyncio.Task[None]] = set()
+        self._work: set[asyncio.Task[Any]] = set()
 
     async def stop(self) -> None:
         """Send those who wait to ask again later, and let writes come to their end."""
@@ -54,7 +57,7 @@ class Runner:
                 self._answer(instruction)
         self.arm(group)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Do something that goes on without those who asked for it. Such tasks begin in the order they were made."""
         task = asyncio.get_running_loop().create_task(work)
         self._work.add(task)

@@ -8,7 +8,9 @@ from typing import Any
 from penstock.log.calls import Call
 from penstock.log.handlers import (
     cluster,
+    config_lists,
     configs,
+    consumer_groups,
     fetch,
     groups,
     metadata,
@@ -16,6 +18,7 @@ from penstock.log.handlers import (
     positions,
     produce,
     security,
+    topic_pages,
     topics,
     transactions,
 )
@@ -27,12 +30,15 @@ Handler = Callable[[Call, Any], Coroutine[Any, Any, Fields]]
 HOT: dict[str, Callable[[Call, memoryview, int], None]] = {"produce": produce.produce, "fetch": fetch.fetch}
 COROUTINES: dict[str, Handler] = {
     **cluster.HANDLERS,
+    **config_lists.HANDLERS,
     **configs.HANDLERS,
+    **consumer_groups.HANDLERS,
     **groups.HANDLERS,
     **metadata.HANDLERS,
     **offsets.HANDLERS,
     **positions.HANDLERS,
     **security.HANDLERS,
+    **topic_pages.HANDLERS,
     **topics.HANDLERS,
     **transactions.HANDLERS,
 }

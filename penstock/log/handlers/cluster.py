@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from penstock.log.broker import NODE_ID
 from penstock.log.calls import CLUSTER, Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers.metadata import brokers_entry, cluster_operations
@@ -32,7 +31,7 @@ async def describe_cluster(call: Call, request: Any) -> Fields:
     return {
         "endpoint_type": _BROKERS,
         "cluster_id": call.broker.cluster_id,
-        "controller_id": NODE_ID,
+        "controller_id": call.broker.node_id,
         "brokers": [brokers_entry(call.broker)],
         "cluster_authorized_operations": cluster_operations(call) if wants_operations else -(2**31),
     }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.group import Group, Member, State
+from penstock.log.handlers.consumer_groups import listed_consumers
 from penstock.log.protocol.messages import distinct, given
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ async def list_groups(call: Call, request: Any) -> Fields:
         and (not states or group.state.lower() in states)
         and (not types or _TYPE in types)
     )
-    return {"groups": [_listed(group) for group in seen]}
+    return {"groups": [*map(_listed, seen), *listed_consumers(call, states, types, sees_all)]}
 
 
 def _listed(group: Group) -> Fields:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from penstock.log.broker import NODE_ID
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.events import Heartbeat, Join, Leave, Sync
 from penstock.log.handlers import group_admin
@@ -37,7 +36,7 @@ def _coordinator(call: Call, kind: int, key: str) -> Fields:
         message = refusal.name.replace("_", " ")
         return {"key": key, "node_id": -1, "port": -1, "error_code": refusal, "error_message": message}
     node = call.broker
-    return {"key": key, "node_id": NODE_ID, "host": node.host, "port": node.port, "error_message": None}
+    return {"key": key, "node_id": node.node_id, "host": node.host, "port": node.port, "error_message": None}
 
 
 async def join_group(call: Call, request: Any) -> Fields:
@@ -111,14 +110,16 @@ async def heartbeat(call: Call, request: Any) -> Fields:
 async def leave_group(call: Call, request: Any) -> Fields:
     """Take members out of the group; before v3 a request is one member's own."""
     group_id = _readable_group(call, request.group_id)
-    members = [_leave(call, group_id, each) for each in given(request, "members", [request])]
+    members = [await _leave(call, group_id, each) for each in given(request, "members", [request])]
     return {"error_code": members[0]["error_code"] if call.version < 3 else ErrorCode.none, "members": members}
 
 
-def _leave(call: Call, group_id: str, member: Any) -> Fields:
+async def _leave(call: Call, group_id: str, member: Any) -> Fields:
     instance_id = given(member, "group_instance_id", None) or None
-    event = Leave(member_id=member.member_id, instance_id=instance_id)
-    error = call.broker.groups.tell(group_id, event)
+    if group_id in call.broker.groups.consumers:
+        error = await call.broker.groups.remove_consumer(group_id, member.member_id, instance_id)
+    else:
+        error = call.broker.groups.tell(group_id, Leave(member_id=member.member_id, instance_id=instance_id))
     return {"member_id": member.member_id, "group_instance_id": instance_id, "error_code": error}
 
 

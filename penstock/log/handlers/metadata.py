@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.log.broker import NODE_ID, Broker
+from penstock.log.broker import Broker
 from penstock.log.calls import CLUSTER, Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.messages import Fields, distinct, given
@@ -26,7 +26,7 @@ async def metadata(call: Call, request: Any) -> Fields:
     return {
         "brokers": [brokers_entry(call.broker)],
         "cluster_id": call.broker.cluster_id,
-        "controller_id": NODE_ID,
+        "controller_id": call.broker.node_id,
         "topics": topics,
         "cluster_authorized_operations": cluster_operations(call) if wants_operations else _NOT_ASKED,
     }
@@ -34,12 +34,17 @@ async def metadata(call: Call, request: Any) -> Fields:
 
 def brokers_entry(broker: Broker) -> Fields:
     """Return the one broker."""
-    return {"node_id": NODE_ID, "broker_id": NODE_ID, "host": broker.host, "port": broker.port}
+    return {"node_id": broker.node_id, "broker_id": broker.node_id, "host": broker.host, "port": broker.port}
 
 
 def cluster_operations(call: Call) -> int:
     """Return what the client may do to the cluster, as Kafka's bits."""
     return _bits(call, _CLUSTER_OPERATIONS, "CLUSTER", CLUSTER)
+
+
+def topic_operations(call: Call, name: str) -> int:
+    """Return what the client may do to a topic, as Kafka's bits."""
+    return _bits(call, _TOPIC_OPERATIONS, "TOPIC", name)
 
 
 def _bits(call: Call, operations: dict[str, int], resource: str, name: str) -> int:
@@ -85,21 +90,22 @@ def _described(call: Call, topic: Topic | tuple[str | None, Any, ErrorCode], req
         name, topic_id, code = topic
         return {"name": name, "topic_id": topic_id, "error_code": code, "topic_authorized_operations": _NOT_ASKED}
     wants_operations = given(request, "include_topic_authorized_operations", False)
-    operations = _bits(call, _TOPIC_OPERATIONS, "TOPIC", topic.name) if wants_operations else _NOT_ASKED
+    operations = topic_operations(call, topic.name) if wants_operations else _NOT_ASKED
     return {
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": topic.internal,
-        "partitions": [_partition(call.broker, topic, index) for index in range(topic.partitions)],
+        "partitions": [partition_entry(call.broker, topic, index) for index in range(topic.partitions)],
         "topic_authorized_operations": operations,
     }
 
 
-def _partition(broker: Broker, topic: Topic, index: int) -> Fields:
-    replicas = [NODE_ID]
+def partition_entry(broker: Broker, topic: Topic, index: int) -> Fields:
+    """Return one partition, led by this broker."""
+    replicas = [broker.node_id]
     return {
         "partition_index": index,
-        "leader_id": NODE_ID,
+        "leader_id": broker.node_id,
         "leader_epoch": broker.store.leader_epoch(topic.name, index),
         "replica_nodes": replicas,
         "isr_nodes": replicas,

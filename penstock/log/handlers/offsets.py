@@ -30,6 +30,7 @@ async def offset_commit(call: Call, request: Any) -> Fields:
         generation=given(request, "generation_id_or_member_epoch", -1),
         member_id=given(request, "member_id", ""),
         instance_id=given(request, "group_instance_id", None) or None,
+        by_epoch=call.version >= 9,
     )
     retention = given(request, "retention_time", -_MILLISECOND) // _MILLISECOND
 
@@ -112,7 +113,7 @@ async def offset_fetch(call: Call, request: Any) -> Fields:
 
 def _fetched(call: Call, asked: Any, stable_only: bool) -> Fields:
     group_id = asked.group_id
-    error = ErrorCode.none if call.allowed("DESCRIBE", "GROUP", group_id) else ErrorCode.group_authorization_failed
+    error = _unfetchable(call, asked)
     if asked.topics is None:
         known = () if error else call.broker.groups.offsets.of(group_id)
         wanted = [each for each in known if call.allowed("DESCRIBE", "TOPIC", each[0])]
@@ -126,6 +127,13 @@ def _fetched(call: Call, asked: Any, stable_only: bool) -> Fields:
     replies = [{**topic_fields(call, topic), "partitions": partitions} for topic, partitions in topics.items()]
     unknown = [_unknown(topic, topic.partition_indexes) for topic in unnamed(call, asked)]
     return {"group_id": group_id, "error_code": error, "topics": replies + unknown}
+
+
+def _unfetchable(call: Call, asked: Any) -> ErrorCode:
+    if not call.allowed("DESCRIBE", "GROUP", asked.group_id):
+        return ErrorCode.group_authorization_failed
+    member_id, epoch = given(asked, "member_id", None), given(asked, "member_epoch", -1)
+    return call.broker.groups.check_fetch(asked.group_id, member_id, epoch)
 
 
 def _unreadable(call: Call, key: OffsetKey, stable_only: bool) -> ErrorCode:
@@ -163,6 +171,8 @@ def _check_deletable(call: Call, group_id: str) -> frozenset[str] | None:
     """Return the topics that the group's members read, None if that cannot be known, or refuse."""
     if not call.allowed("DELETE", "GROUP", group_id):
         raise LogError(ErrorCode.group_authorization_failed, f"DELETE on group {group_id!r} is not allowed")
+    if group_id in call.broker.groups.consumers:
+        return call.broker.groups.consumers.subscribed_topics(group_id)
     group = call.broker.groups.groups.get(group_id)
     if group is None or group.state is State.DEAD:
         raise LogError(ErrorCode.group_id_not_found, f"there is no group {group_id!r}")

@@ -56,6 +56,8 @@ def _field(hint: Any, kafka_type: str) -> Read:
         read = _array(_one(item, kafka_type), _size(item, kafka_type))
     else:
         read = _one(kind, kafka_type)
+        if nullable and not kafka_type:
+            return _nullable_entity(read)
     return read if nullable else _never_null(read)
 
 
@@ -77,6 +79,11 @@ def _array(item: Read, size: int) -> Read:
         return None if count is None else tuple([item(cursor) for _ in range(count)])
 
     return read
+
+
+def _nullable_entity(inner: Read) -> Read:
+    """Read an entity behind the byte that says whether there is one."""
+    return lambda cursor: None if cursor.int8() < 0 else inner(cursor)
 
 
 def _never_null(inner: Read) -> Read:

@@ -74,7 +74,7 @@ class Access:
         # Names are the callers' choice; a cache without a bound would be theirs to fill.
         if len(self._answers) >= _CACHED:
             self._answers.clear()
-        answer = self._is_super(principal) or self._judge(principal, host, operation, resource_type, name)
+        answer = self.is_super(principal) or self._judge(principal, host, operation, resource_type, name)
         self._answers[question] = answer
         return answer
 
@@ -83,7 +83,8 @@ class Access:
         acls = (acl for acl in self._acls if acl.resource is kind and acl.speaks_of(principal, host))
         return is_allowed_somewhere(acls, wanted) if name is None else is_allowed(acls, wanted, name)
 
-    def _is_super(self, principal: str) -> bool:
+    def is_super(self, principal: str) -> bool:
+        """Say whether a principal may do everything."""
         if principal in self._super:
             return True
         user = self._users.get(principal.removeprefix("User:")) if self._users is not None else None

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any, Self
 
 ANY_PRINCIPAL, ANY_HOST, ANY_NAME = "User:*", "*", "*"
+ANONYMOUS = "User:ANONYMOUS"  # who did not have to say who they are
 CLUSTER_NAME = "kafka-cluster"
 
 

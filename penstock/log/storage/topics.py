@@ -75,6 +75,11 @@ class Topic:
         return Codec(CODECS[name], level)
 
 
+def is_topic_name(name: str) -> bool:
+    """Say whether a topic can be called so."""
+    return bool(_NAME.fullmatch(name)) and name not in (".", "..")
+
+
 class Topics(dict[str, Topic]):
     """All topics by name; every change is on disk before it is seen."""
 
@@ -83,6 +88,7 @@ class Topics(dict[str, Topic]):
         self._path = path
         self._defaults = {} if defaults is None else defaults
         self.names: dict[bytes, str] = {}  # by topic id
+        self.revision = 0  # counts the changes since the start
         try:
             self.update(self._read() if path.exists() else {})
             self.names.update({topic.id.bytes: topic.name for topic in self.values()})
@@ -101,7 +107,7 @@ class Topics(dict[str, Topic]):
         """Refuse a topic that cannot be created; an internal one is created by the broker alone."""
         if not internal:
             refuse_internal(name, "create")
-        if not _NAME.fullmatch(name) or name in (".", ".."):
+        if not is_topic_name(name):
             message = f"{name!r} is no topic name: letters, digits, '.', '_', '-', at most 249"
             raise LogError(ErrorCode.invalid_topic_exception, message)
         if name in self:
@@ -133,6 +139,7 @@ class Topics(dict[str, Topic]):
         """Delete a topic."""
         self._save({key: topic for key, topic in self.items() if key != name})
         self.names.pop(self.pop(name).id.bytes, None)
+        self.revision += 1
 
     def repair_internal(self) -> None:
         """Make internal topics compacted that a client of an earlier version created as ordinary ones."""
@@ -150,6 +157,7 @@ class Topics(dict[str, Topic]):
         self._save({**self, topic.name: topic})
         self[topic.name] = topic
         self.names[topic.id.bytes] = topic.name
+        self.revision += 1
         return topic
 
     def _save(self, topics: Mapping[str, Topic]) -> None:
