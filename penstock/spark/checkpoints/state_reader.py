@@ -12,9 +12,12 @@ from pyspark.sql.types import StructField, StructType
 
 from penstock.errors import BadValue, CheckpointMissing, choices
 from penstock.folders import Folder
+from penstock.keyed.duplicates import KEPT_AT
 from penstock.plan.joins import Join, JoinAsof
+from penstock.plan.stateful import Deduplicate
 from penstock.settings import Settings
 from penstock.spark.checkpoints.accumulators import collected, pickled
+from penstock.spark.checkpoints.duplicate_state import is_in_buckets, kept_rows_in
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.inspect import checkpoint_at
 from penstock.spark.checkpoints.join_state import asof_rows_in, sides_in
@@ -74,6 +77,9 @@ def read_state(
     raw = reader.load(folder.hadoop)
     if place.operator.kind == JoinAsof.kind:
         return _packed(asof_rows_in(raw, place.operator), place, epoch, key, limit, join_columns(place.operator))
+    if place.operator.kind == Deduplicate.kind and is_in_buckets(raw):
+        shown_columns = [*place.operator.keys, KEPT_AT]
+        return _packed(kept_rows_in(raw, place.operator), place, epoch, key, limit, shown_columns)
     if place.operator.attributes is not None:
         return _keyed(raw, place, epoch, key, limit)
     if place.operator.held is not None:

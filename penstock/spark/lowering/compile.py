@@ -18,7 +18,7 @@ from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime, PythonNode, Read, Side, Write
 from penstock.plan.queries import Group, groups, parts_late, time_key
 from penstock.plan.replay import varying
-from penstock.plan.stateful import Grouped
+from penstock.plan.stateful import Deduplicate, Grouped
 from penstock.schema import Field, Schema
 from penstock.settings import Settings
 from penstock.spark.alone.connector_scan import by_connector, connector_frame
@@ -143,7 +143,7 @@ class _Compiler:
         if resumes(self.nodes) or any(isinstance(node, EventTime) and node not in native for node in self.nodes):
             clock = Clock(self.checkpoint.folder)
             context.clock = self._own(CLOCK, clock)
-        if any(node.bucketed for node in self.nodes):
+        if any(node.bucketed and not isinstance(node, Deduplicate) for node in self.nodes):
             context.wakeups = self._own(WAKEUPS, Wakeups(self.checkpoint.folder))
             context.moved_clock = moved_clock(self.checkpoint.folder)
         return context

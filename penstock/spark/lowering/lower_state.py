@@ -5,34 +5,34 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from penstock.keyed.duplicates import Duplicates
 from penstock.plan.partials import Halves, halves
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
+from penstock.schema import Schema
 from penstock.spark.hidden import EVENT_TIME
 from penstock.spark.lowering.attempts import checked
+from penstock.spark.lowering.buckets import bucketed
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.lowering.gates import late_aside
 from penstock.spark.lowering.lower import lower
 from penstock.spark.lowering.python_state import aggregated, collected, finished, folded, reduced, running
 from penstock.spark.lowering.ranks import BEST, best_rows, ranked
 from penstock.spark.lowering.window_buckets import in_buckets
+from penstock.spark.types import schema_of
 from penstock.windows import Window
-
-_DELAY_KEY = "spark.watermarkDelayMs"
 
 
 @lower.register
 def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataFrame:
-    """Keep the first row of a key until the watermark is `within` past it.
+    """Drop duplicates in buckets of keys; rows keep all their columns, the internal ones too.
 
-    Spark forgets a key after the watermark's delay, which it reads from the column's metadata, and takes a row at the
-    watermark itself for late; design.md says before it, hence the microsecond.
+    Spark's `dropDuplicatesWithinWatermark` compares rows with the watermark, so its result depends on where epochs end.
     """
     frame = late_aside(frame, node, context)
-    shifted = F.timestamp_micros(F.unix_micros(column(EVENT_TIME)) + 1)
-    frame = frame.withColumn(EVENT_TIME, _timed(shifted, node.within_us))
-    kept = frame.dropDuplicatesWithinWatermark(list(node.keys))
-    back = F.timestamp_micros(F.unix_micros(column(EVENT_TIME)) - 1)
-    return context.counted(kept.withColumn(EVENT_TIME, _timed(back, node.within_us)), node)
+    output = Schema(tuple(field for field in schema_of(frame) if field.name != EVENT_TIME))
+    step = Duplicates(node.keys, node.within_us, EVENT_TIME)
+    keys = [column(name) for name in node.keys]
+    return context.counted(bucketed(frame, keys, step, output, context, node, timed=True), node)
 
 
 @lower.register
@@ -114,7 +114,3 @@ def _shaped(frame: DataFrame, node: Grouped) -> DataFrame:
     if node.event_time:
         given.append(F.window_time("window").alias(EVENT_TIME))
     return frame.select(*given)
-
-
-def _timed(time: Column, delay_us: int) -> Column:
-    return time.alias(EVENT_TIME, metadata={_DELAY_KEY: max(delay_us // 1000, 1)})
