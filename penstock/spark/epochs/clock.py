@@ -25,7 +25,7 @@ from penstock.spark.epochs.declared import Declared
 NAME = "clock"
 JOURNAL = "ticks"
 # Every run declares it where it needs the clock to tick at least once; it moves no watermark.
-BEGIN_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+BEGIN_OF_TIME = datetime(1, 1, 1, tzinfo=UTC)
 # Far enough to close every window, near enough that Spark can still add a window's length to it.
 END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 
