@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -96,4 +96,5 @@ class Ticks(Declared):
 
 
 def _micros(time: datetime) -> int:
-    return round(time.timestamp() * 1_000_000)
+    # Not by its timestamp(): a float has no microseconds after the year 2255.
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
