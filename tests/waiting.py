@@ -25,3 +25,14 @@ def wait_for(
         assert while_ is None or while_() or condition(), f"{otherwise}: it ended before"
         assert time.monotonic() < deadline, f"{otherwise} within {seconds:.0f} s"
         pause.wait(poll)
+
+
+def becomes(condition: Callable[[], object], *, seconds: float, poll: float = POLL_SECONDS) -> bool:
+    """Say whether the condition becomes true before the deadline."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        pause.wait(poll)
+    return True

@@ -1,7 +1,8 @@
 """The Python that Spark starts for sources and functions.
 
 Spark puts a zipped copy of PySpark before the installed one. What lies in a zip is compiled anew by every process that
-imports it: 0.9 s instead of 0.3 s, for each of the processes that a query needs before its first row.
+imports it: 0.9 s instead of 0.3 s, for each of the processes that a query needs before its first row. The process that
+plans a source's epochs need not import it at all, if there is a runner server to fork it from.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 
 from penstock.settings import Settings
+from penstock.spark import runner_client
 from penstock.spark.java import cache_folder, write_program
 
 _LAUNCHER = """#!/bin/sh
@@ -26,6 +28,9 @@ for each in $PYTHONPATH; do
 done
 unset IFS
 export PYTHONPATH="$kept"
+if [ "$*" = "-m {module}" ] && [ -S "${server}" ]; then
+  exec {python} -I -S {client}
+fi
 exec {python} "$@"
 """
 
@@ -37,11 +42,18 @@ def worker_python(settings: Settings) -> str:
         return chosen or sys.executable
     name = hashlib.sha256(sys.executable.encode()).hexdigest()[:12]
     try:
-        return str(
-            write_program(cache_folder() / f"python-{name}", _LAUNCHER.format(python=shlex.quote(sys.executable)))
-        )
+        return str(write_program(cache_folder() / f"python-{name}", _launcher()))
     except OSError:
         return sys.executable
+
+
+def _launcher() -> str:
+    return _LAUNCHER.format(
+        python=shlex.quote(sys.executable),
+        module=runner_client.MODULE,
+        server=runner_client.SERVER,
+        client=shlex.quote(runner_client.__file__),
+    )
 
 
 def find_us(settings: Settings) -> None:

@@ -26,6 +26,7 @@ from penstock.settings import Settings
 from penstock.spark.jars import jars
 from penstock.spark.java import find_java
 from penstock.spark.python import find_us, worker_python
+from penstock.spark.runner_server import start_runner_server
 from penstock.spark.warm import start_options
 
 # docs/performance.md has the measurements behind each of these.
@@ -158,6 +159,8 @@ def _start(settings: Settings) -> SparkSession:
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = worker_python(settings)
+    if settings.master.startswith("local"):
+        start_runner_server()
     find_us(settings)
     conf = _conf(settings, start_options(java))
     log = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getpid()}.log"

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from tests.crash.spares import Spare, Spares
+from tests.waiting import becomes
 
 ROOT = Path(__file__).resolve().parents[2]
 _EPOCH = re.compile(r"^epoch ", re.MULTILINE)
@@ -194,8 +195,14 @@ def kill_worker(family: Sequence[psutil.Process], chance: random.Random) -> str:
 def _busy(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
     """Return those that do something: others wait for a task, and nobody would miss them."""
     before = {one.pid: _seconds(one) for one in processes}
-    time.sleep(BUSY_SECONDS)
-    return [one for one in processes if _seconds(one) > before[one.pid]]
+    busy: list[psutil.Process] = []
+
+    def found() -> bool:
+        busy.extend(one for one in processes if _seconds(one) > before[one.pid])
+        return bool(busy)
+
+    becomes(found, seconds=BUSY_SECONDS, poll=0.01)
+    return busy
 
 
 def _seconds(process: psutil.Process) -> float:

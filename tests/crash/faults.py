@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from penstock.plan.nodes import Write
 from penstock.spark.epochs import prepare
+from tests.waiting import becomes
 
 Rows = Iterator[pa.RecordBatch]
 # How many tries a task has before the job fails.
@@ -27,7 +27,8 @@ STALL_SECONDS = 3.0
 @contextmanager
 def failing_tasks(fault: dict[str, Any]) -> Iterator[None]:
     """Insert a step that fails before the last one of each query that is compiled meanwhile."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    for module in (__name__, becomes.__module__):
+        cloudpickle.register_pickle_by_value(sys.modules[module])  # type: ignore[no-untyped-call]
     placed = prepare.placed
     made = {"task": _late_task, "sibling": _sibling}[fault["kind"]]
     Path(fault["folder"]).mkdir(exist_ok=True)
@@ -90,9 +91,8 @@ def _stalled(batches: Rows, failed: str) -> Rows:
     """Pass the first batch on, and the others only when the sibling has failed for the last time."""
     for number, batch in enumerate(batches):
         yield batch
-        until = time.monotonic() + STALL_SECONDS
-        while number == 0 and time.monotonic() < until and _count(failed) < TRIES:
-            time.sleep(0.05)
+        if number == 0:
+            becomes(lambda: _count(failed) >= TRIES, seconds=STALL_SECONDS)
 
 
 def _task() -> str:

@@ -1,7 +1,7 @@
 """The records of a run: they depend on its seed only, and so does what becomes of each, however epochs fall.
 
-Rows follow one another in time but for a few seconds. The late ones are a day old and stand in the second half, so
-they are late in every epoch that can read them. Bad ones cannot be parsed, or lack a symbol.
+Rows follow one another in time but for a few seconds. The late ones are a day old and stand in the last fifth: no
+first epoch, in which nothing is late, reaches them. Bad ones cannot be parsed, or lack a symbol.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def made(seed: int, count: int, epochs: int, *, wide: bool = False) -> Input:
 
 def _row(chance: random.Random, number: int, count: int, filler: str) -> dict[str, Any]:
     seconds = number / count * SPAN_SECONDS + chance.random() * DISORDER_SECONDS
-    if number > count / 2 and chance.random() < 0.02:
+    if number > count * 0.8 and chance.random() < 0.05:
         seconds -= 86_400
     # Prices in multiples of 1/256: their sums are exact, in whatever order.
     row = {"id": number, "symbol": f"S{chance.randrange(SYMBOLS):02}", "price": chance.randrange(1, 25_600) / 256}
