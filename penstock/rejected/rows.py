@@ -59,9 +59,9 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     try:
         found: list[Any] = column.to_pylist()
     except (ValueError, OverflowError, pa.ArrowException):
-        found = [str(value) for value in column]
-        if pa.types.is_timestamp(column.type):
-            found = column.cast(pa.timestamp(column.type.unit)).cast(pa.string()).to_pylist()
+        if not pa.types.is_timestamp(column.type):
+            return [f"({column.type} with a time that cannot be shown)"] * len(column)
+        found = column.cast(pa.timestamp(column.type.unit)).cast(pa.string()).to_pylist()
     return found
 
 
