@@ -11,6 +11,8 @@ Span = str | timedelta
 Time = str | datetime
 
 _UNITS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+# Ten thousand years: sums of times and spans stay within 64 bits.
+_LONGEST_US = 3_650_000 * _UNITS["d"]
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 
 
@@ -27,6 +29,9 @@ def micros(span: Span, what: str = "span") -> int:
     else:
         message = f"{what} {span!r} is not a span of time"
         raise BadValue(message, hint='write a number and a unit: "500ms", "5s", "10m", "1h", "1d"')
+    if total > _LONGEST_US:
+        message = f"{what} {span!r} is longer than all of time"
+        raise BadValue(message, hint=f"the longest span is {_LONGEST_US // _UNITS['d']}d")
     if total < 0:
         message = f"{what} {span!r} is negative"
         raise BadValue(message, hint="a span of time is zero or more")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from penstock.durations import Span, micros, span_text
 from penstock.errors import BadWindow, choices
@@ -11,8 +11,21 @@ from penstock.errors import BadWindow, choices
 WindowKind = Literal["tumbling", "sliding", "session", "count", "global"]
 WindowClock = Literal["event", "processing"]
 
-# All of time, from the year 1 to the end of 9997: the end of input is declared later than that.
+# All of time, from the year 1 to the end of 9997. The end of input is declared as END_US, a year later.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_339_228_800_000_000
+YEAR_US = 365 * 86_400_000_000
+END_US = LAST_US + YEAR_US
+
+
+class TimeRange(NamedTuple):
+    """Event times from `first_us`, before `end_us`."""
+
+    first_us: int
+    end_us: int
+
+
+# The event times that can be used, where no plan says more: a year is left at either end for windows and delays.
+ALL_TIMES = TimeRange(FIRST_US + YEAR_US, END_US - YEAR_US)
 
 
 @dataclass(frozen=True)
@@ -93,7 +106,7 @@ def sliding(size: Span, slide: Span, *, offset: Span = "0s", clock: WindowClock 
 
 
 def session(gap: Span, *, max_length: Span | None = None, clock: WindowClock = "event") -> Window:
-    """Group what follows one another by less than `gap`.
+    """Group what follows one another by at most `gap`.
 
     With `max_length` a session ends that long after its first row at the latest: the next row begins a new one.
 

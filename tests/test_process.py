@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -319,3 +319,37 @@ def test_a_tester_says_which_column_or_output_is_missing() -> None:
         t.send({"ts": at(0)})
     with pytest.raises(BadValue, match="no output 'adit'"):
         t.take("adit")
+
+
+def test_no_row_before_1970_is_late_before_the_watermark_was_moved() -> None:
+    class Told(ps.Process):
+        output = "k string"
+
+        def on_row(self, row: dict[str, Any], ctx: ps.Context) -> Iterator[dict[str, Any]]:
+            yield {**ctx.key}
+
+    t = ProcessTester(Told(), key="k", event_time="ts")
+    t.send({"k": "a", "ts": datetime(1850, 1, 1, tzinfo=UTC)})
+    assert len(t.take()) == 1
+    t.advance_time("1900-01-01T00:00Z")
+    t.send({"k": "a", "ts": datetime(1850, 1, 1, tzinfo=UTC)}, {"k": "a", "ts": datetime(1950, 1, 1, tzinfo=UTC)})
+    assert (len(t.take()), len(t.take("late"))) == (1, 1)
+
+
+def test_timers_of_the_year_9500_fire_in_turn() -> None:
+    class Twice(ps.Process):
+        output = "k string, at timestamp"
+
+        def on_row(self, row: dict[str, Any], ctx: ps.Context) -> Iterator[dict[str, Any]]:
+            ctx.set_timer(row["ts"])
+            return iter(())
+
+        def on_timer(self, timer: ps.Timer, ctx: ps.Context) -> Iterator[dict[str, Any]]:
+            if timer.name == "":
+                ctx.set_timer(timer.at + timedelta(seconds=1), name="again")
+            yield {**ctx.key, "at": timer.at}
+
+    t = ProcessTester(Twice(), key="k", event_time="ts")
+    t.send({"k": "a", "ts": datetime(9500, 1, 1, tzinfo=UTC)})
+    t.advance_time("9500-01-02T00:00Z")
+    assert len(t.take()) == 2

@@ -141,6 +141,15 @@ def joins(
 
 
 @app.command()
+def dedup(
+    rows: Annotated[int, typer.Option(min=12, help="How many events.")] = 3_000_000,
+    json: Json = None,
+) -> None:
+    """Measure deduplication within 10 s of event time, beside Spark's dropDuplicatesWithinWatermark."""
+    raise typer.Exit(_benchmark("dedup").run(json=json, rows=rows) or 0)
+
+
+@app.command()
 def late(
     events: Annotated[int, typer.Option(min=1, help="How many trades.")] = 3_000_000,
     json: Json = None,

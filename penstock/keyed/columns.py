@@ -51,7 +51,7 @@ def _dicts(names: tuple[str, ...]) -> Callable[[list[list[Any]]], list[Row]]:
 
 def by_key(table: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
     """Put the rows of each key together, in the order in which keys appear; return where each begins, and the end."""
-    codes = _codes([table.column(name) for name in keys])
+    codes = key_codes([table.column(name) for name in keys])
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
     firsts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]]) if len(codes) else np.array([], int)
@@ -68,7 +68,7 @@ def _numbers(column: pa.ChunkedArray) -> list[Any]:
     return found
 
 
-def _codes(columns: Sequence[pa.ChunkedArray]) -> Any:
+def key_codes(columns: Sequence[pa.ChunkedArray]) -> Any:
     """Number the distinct keys in the order in which they appear."""
     codes = _encoded(columns[0])
     for column in columns[1:]:

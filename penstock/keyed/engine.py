@@ -11,7 +11,6 @@ import copy
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -22,11 +21,10 @@ from penstock.functions import row_class
 from penstock.keyed.columns import Row, by_key, key_texts, rows_of, values
 from penstock.keyed.outputs import MAIN, Outputs, Shape, shapes
 from penstock.keyed.store import NEVER, Entry, Store
-from penstock.process import Context, Declared, Process, Timer, declared, micros_of, time_of
+from penstock.process import Context, Declared, Process, Timer, declared, time_of
 from penstock.state import Current
+from penstock.windows import LAST_US
 
-# Later than any row: a watermark beyond it is the end of time, after which no new timer fires.
-_LAST = micros_of(datetime(9000, 1, 1, tzinfo=UTC))
 _HINT = 'mend the function, or send such rows aside: Pipeline(..., rejected_to=sink) or on_error="reject"'
 
 
@@ -56,9 +54,13 @@ class Keyed:
         """The dataclass that rows are given as, if the function says so."""
         return row_class(self.process.on_row)
 
-    def turn(self, rows: pa.Table, state: bytes | None, watermark_us: int, now_us: int) -> Turned:
-        """Run the function over the rows of one bucket."""
-        return _Turn(self, Store(state), watermark_us, now_us).run(rows)
+    def turn(
+        self, rows: pa.Table, state: bytes | None, watermark_us: int, now_us: int, *, ended: bool = False
+    ) -> Turned:
+        """Run the function over the rows of one bucket; with `ended`, no timer that is set now fires."""
+        turn = _Turn(self, Store(state), watermark_us, now_us)
+        turn.ended = ended or watermark_us >= LAST_US
+        return turn.run(rows)
 
     def held(self, state: bytes | None, key: str) -> dict[str, Any]:
         """Return what is kept of a key, by attribute; for those who look from outside."""
@@ -85,6 +87,7 @@ class _Turn:
     def __init__(self, keyed: Keyed, store: Store, watermark_us: int, now_us: int) -> None:
         self.keyed, self.store = keyed, store
         self.watermark_us, self.now_us = watermark_us, now_us
+        self.ended = False
         self.declared = keyed.declared
         self.current = Current()
         self.process = self._bound()
@@ -175,7 +178,7 @@ class _Turn:
         timers = self.ctx._timers
         if not timers:
             return
-        ended = self.watermark_us >= _LAST
+        ended = self.ended
         due = self._due()
         while due:
             _, at, name = due.pop(0)

@@ -15,6 +15,7 @@ from penstock.errors import BadValue, UnknownColumn, choices
 from penstock.keyed.columns import Row, key_texts, rows_of
 from penstock.keyed.engine import MAIN, Keyed
 from penstock.process import LATE, Process, declared, micros_of, time_of
+from penstock.windows import ALL_TIMES
 
 _TIME = "__penstock_time"
 
@@ -45,7 +46,7 @@ class ProcessTester:
         self.keys = (key,) if isinstance(key, str) else tuple(key)
         self.event_time = event_time
         self.now = datetime(2000, 1, 1, tzinfo=UTC)
-        self._watermark_us = 0
+        self._watermark_us = ALL_TIMES.first_us if event_time else 0
         self._state: bytes | None = None
         self._declared = declared(self.process)
         self._given: dict[str, list[Row]] = {name: [] for name in (MAIN, LATE, *self._declared.sides)}

@@ -16,6 +16,8 @@ from penstock.native import engine
 from penstock.native.attempts import WHY, failed_rows, reasons
 from penstock.native.folds import Folds
 from penstock.native.steps import HIDDEN, INPUT, REASON, ROWS, TICK, TIME, Step, compose, quote
+from penstock.native.time_checks import reasons as time_reasons
+from penstock.native.time_checks import usable
 
 if TYPE_CHECKING:
     from penstock.native.program import Program
@@ -89,15 +91,24 @@ class Chunk:
             return False
         if self.program.time_source is None:
             return True
-        oldest = pc.min(self.rows.column(self.program.time_source)).cast(pa.int64()).as_py()
+        oldest, _ = self._times
         return oldest is not None and bool(oldest < self.late_before_us)
+
+    @cached_property
+    def _times(self) -> tuple[int | None, int | None]:
+        """The oldest and the newest time of the input."""
+        found = pc.min_max(self.rows.column(self.program.time_source).cast(pa.int64())).as_py()
+        return found["min"], found["max"]
 
     @cached_property
     def _may_lack_time(self) -> bool:
         source = self.program.time_source
         if self.program.time_column is None:
             return False
-        return source is None or bool(self.rows.column(source).null_count)
+        if source is None or self.rows.column(source).null_count:
+            return True
+        (oldest, newest), usable = self._times, self.program.time_range
+        return oldest is not None and newest is not None and (oldest < usable.first_us or newest >= usable.end_us)
 
     def _tally(self, used: int) -> Any:
         """Ask step by step how many rows are left; what the last one left is known."""
@@ -122,8 +133,9 @@ class Chunk:
             return
         column = self.program.time_column or ""
         before = compose(self.program.chain[:number])
-        rows = self._query(f"SELECT * FROM ({before}) WHERE {quote(column)} IS NULL")
-        self._reject(self.program.chain[number].node, rows, [f"event time '{column}' is null"] * rows.num_rows)
+        times = self.program.time_range
+        rows = self._query(f"SELECT * FROM ({before}) WHERE {usable(quote(column), times)} IS NOT TRUE")
+        self._reject(self.program.chain[number].node, rows, time_reasons(column, rows.column(column), times))
 
     def _reject_failed(self, step: Step, before: str, where: str = "TRUE") -> int:
         """Put the rows aside on which an expression of a step fails."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.native.panes import LAST_US, Panes, Turn, fits, is_over, packed, run, unpacked
+from penstock.native.panes import END_US, Panes, Turn, fits, is_over, packed, run, unpacked
 from penstock.native.steps import TIME, quote
 from penstock.windows import Window
 
@@ -33,21 +33,21 @@ class CutSessions:
     def __call__(self, turn: Turn) -> Iterator[pa.Table]:
         """Take the rows and give the sessions that are over."""
         before = unpacked(turn.state)[0] if turn.state is not None else self.panes.empty(AT)
-        now = LAST_US if is_over(turn) else turn.now_us if self.by_clock else turn.watermark_us
+        now = END_US if is_over(turn) else turn.now_us if self.by_clock else turn.watermark_us
         at = str(turn.now_us) if self.by_clock else f"epoch_us({TIME})"
         fresh = f"SELECT {self.panes.listed}, ({at})::BIGINT AS {AT} FROM rows"
         units = run(self._sorted(fresh), rows=turn.rows, units=before)
         if not units.num_rows:
             return
-        sessions, starts, ends = self._sessions(units)
-        over = ends <= now
+        sessions, starts, ends, over_at = self._sessions(units)
+        over = over_at <= now
         if over.any():
             numbered = units.append_column(SESSION, pa.array(sessions))
             yield run(self._closed(), units=numbered, windows=_table(starts, ends, over))
-        self._keep(turn, units.filter(pa.array(~over[sessions])), ends[~over])
+        self._keep(turn, units.filter(pa.array(~over[sessions])), over_at[~over])
 
-    def _keep(self, turn: Turn, left: pa.Table, ends: Numbers) -> None:
-        first = int(ends.min()) if len(ends) else None
+    def _keep(self, turn: Turn, left: pa.Table, over_at: Numbers) -> None:
+        first = int(over_at.min()) if len(over_at) else None
         turn.state = packed(fits(left, self.panes.empty(AT))) if left.num_rows else None
         turn.wake_us, turn.ring_us = (None, first) if self.by_clock else (first, None)
 
@@ -57,19 +57,24 @@ class CutSessions:
         merged = self.panes.together(fresh, "units", AT)
         return f"SELECT *, {group} AS {GROUP} FROM ({merged}) ORDER BY {GROUP}, {AT}"
 
-    def _sessions(self, units: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
-        """Return the session of each unit, and where each begins and ends."""
+    def _sessions(self, units: pa.Table) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        """Return the session of each unit, where each begins and ends, and the watermark at which it is over.
+
+        A row that is exactly a gap after the last one belongs to the session, and is not late at that watermark.
+        """
         times, groups = units.column(AT).to_numpy(), units.column(GROUP).to_numpy()
-        apart = (groups[1:] != groups[:-1]) | (times[1:] - times[:-1] >= self.window.size_us)
+        apart = (groups[1:] != groups[:-1]) | (times[1:] - times[:-1] > self.window.size_us)
         firsts = np.flatnonzero(np.r_[True, apart])
         if self.window.max_us is not None:
             firsts = cut(times, firsts, self.window.max_us)
         lasts = np.r_[firsts[1:], len(times)] - 1
         ends = times[lasts] + self.window.size_us
+        over_at = ends + 1
         if self.window.max_us is not None:
-            ends = np.minimum(ends, times[firsts] + self.window.max_us)
+            longest = times[firsts] + self.window.max_us
+            ends, over_at = np.minimum(ends, longest), np.minimum(over_at, longest)
         sessions = np.repeat(np.arange(len(firsts)), lasts - firsts + 1)
-        return sessions, times[firsts], ends
+        return sessions, times[firsts], ends, over_at
 
     def _closed(self) -> str:
         over = f"SELECT units.* FROM units JOIN windows ON units.{SESSION} = windows.{SESSION} WHERE {_IS_OVER}"

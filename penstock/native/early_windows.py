@@ -9,7 +9,7 @@ from math import gcd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.native.panes import LAST_US, PANE, Panes, Turn, fits, is_over, packed, run, unpacked
+from penstock.native.panes import END_US, PANE, Panes, Turn, fits, is_over, packed, run, unpacked
 from penstock.native.steps import TIME, quote
 from penstock.windows import FIRST_US, Window
 
@@ -39,7 +39,7 @@ class EarlyWindows:
         panes, windows = self._before(turn)
         if not (turn.rows.num_rows or windows.num_rows):
             return
-        now = LAST_US if is_over(turn) else turn.now_us if self.by_clock else turn.watermark_us
+        now = END_US if is_over(turn) else turn.now_us if self.by_clock else turn.watermark_us
         fresh = run(self._assigned(turn), rows=turn.rows)
         windows = run(self._touched(turn, now), fresh=fresh, windows=windows)
         rows = f"SELECT * EXCLUDE ({LATE}) FROM fresh"

@@ -16,7 +16,7 @@ from penstock.native import engine
 from penstock.native.steps import PANE, quote
 from penstock.plan.merges import Partial
 from penstock.schema import Schema
-from penstock.windows import LAST_US
+from penstock.windows import END_US, LAST_US
 
 VERSION = b"\x01"
 PLACE = "__penstock_place"
@@ -163,4 +163,4 @@ def fits(table: pa.Table, like: pa.Table) -> pa.Table:
     return table.select(like.column_names).cast(like.schema)
 
 
-__all__ = ["LAST_US", "PANE", "Panes", "Turn", "fits", "is_over", "merge_of", "packed", "run", "unpacked"]
+__all__ = ["END_US", "LAST_US", "PANE", "Panes", "Turn", "fits", "is_over", "merge_of", "packed", "run", "unpacked"]

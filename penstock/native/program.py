@@ -11,9 +11,9 @@ from penstock.contracts import REJECTED
 from penstock.native.chunk import Aside, Chunk, Kind
 from penstock.native.folds import Folds
 from penstock.native.steps import REASON, Step
-from penstock.rejected.rows import row_json
+from penstock.rejected.rows import row_dicts, row_json
 from penstock.schema import Schema
-from penstock.windows import Window
+from penstock.windows import ALL_TIMES, TimeRange, Window
 
 # Fewer rows make more partials, each of which Spark must merge; wide rows are bounded by their bytes.
 CHUNK_ROWS = 1_000_000
@@ -33,6 +33,7 @@ class Program:
     final: str
     time_column: str | None = None
     time_source: str | None = None
+    time_range: TimeRange = ALL_TIMES
     late_node: str | None = None
     late_window: Window | None = None
     lateness_us: int = 0
@@ -49,7 +50,7 @@ class Program:
         """Begin one task's read, by the watermark of the epoch before."""
         if self.late_node is None:
             return Run(self, None)
-        own = max(watermark_us - self.lateness_us, 0)
+        own = watermark_us - self.lateness_us
         return Run(self, self.late_window.late_before(own) if self.late_window else own)
 
 
@@ -99,7 +100,7 @@ def _rejected(rows: pa.Table, node: str, epoch: int) -> pa.Table:
     return pa.Table.from_pylist(
         [
             {"node": node, "reason": reason, "row": row_json(row), "epoch": epoch}
-            for reason, row in zip(reasons, rows.to_pylist(), strict=True)
+            for reason, row in zip(reasons, row_dicts(rows), strict=True)
         ],
         schema=REJECTED.arrow,
     )

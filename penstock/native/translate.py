@@ -9,6 +9,7 @@ from penstock.native.dialect import expression
 from penstock.native.folds import Fold, Folds
 from penstock.native.program import Program
 from penstock.native.steps import PANE, ROWS, TICK, TIME, Step, quote
+from penstock.native.time_checks import usable
 from penstock.plan.expressions import scalar
 from penstock.plan.fallible import can_fail
 from penstock.plan.joins import late_name
@@ -19,7 +20,7 @@ from penstock.plan.nodes import Columns, Drop, EventTime, Filter, Rename, Select
 from penstock.plan.row_expressions import row_expressions
 from penstock.plan.stateful import Grouped
 from penstock.schema import Field, Schema
-from penstock.windows import Window
+from penstock.windows import ALL_TIMES, TimeRange, Window
 
 # Whole panes are added to every time, so that dividing rounds down before 1970 too; it is 73,000 years.
 _LONG_AGO_US = 2**61
@@ -39,17 +40,20 @@ _CALLS = {
 }
 
 
-def program(prefix: Prefix, names: dict[Node, str], *, rejects: bool = False) -> Program:
+def program(
+    prefix: Prefix, names: dict[Node, str], *, rejects: bool = False, time_range: TimeRange = ALL_TIMES
+) -> Program:
     """Translate a prefix; with `rejects`, rows on which an expression fails are put aside."""
     times = prefix.times
     inputs = _inputs(prefix, names) if rejects else None
     output, final = _partial(prefix, inputs) if prefix.partial else _rows(prefix)
     return Program(
-        chain=steps(prefix, names, rejects=rejects),
+        chain=steps(prefix, names, rejects=rejects, time_range=time_range),
         output=output,
         final=final,
         time_column=times.column if times else None,
         time_source=_time_source(prefix),
+        time_range=time_range,
         late_node=late_name(names[prefix.late], prefix.late_side) if prefix.late else None,
         late_window=prefix.late.window if isinstance(prefix.late, Grouped) else None,
         lateness_us=prefix.late.lateness_us if isinstance(prefix.late, Grouped) else 0,
@@ -158,18 +162,22 @@ def _pane(window: Window, pane_us: int) -> str:
     return f"(epoch_us({TIME}) + {shift}) // {pane_us}"
 
 
-def steps(prefix: Prefix, names: dict[Node, str], *, rejects: bool = False) -> tuple[Step, ...]:
+def steps(
+    prefix: Prefix, names: dict[Node, str], *, rejects: bool = False, time_range: TimeRange = ALL_TIMES
+) -> tuple[Step, ...]:
     """Return the chain as SQL, one step per node."""
     found = []
     timed = False
     for node in prefix.chain:
         tried = attempts(row_expressions(node), node.inputs[0].schema) if rejects else {}
-        found.append(Step(names[node], node.kind, _sql(node, timed, tried), node.detail, tuple(tried.values())))
+        found.append(
+            Step(names[node], node.kind, _sql(node, timed, tried, time_range), node.detail, tuple(tried.values()))
+        )
         timed = timed or isinstance(node, EventTime)
     return tuple(found)
 
 
-def _sql(node: Node, timed: bool, tried: dict[str, Attempt]) -> str:
+def _sql(node: Node, timed: bool, tried: dict[str, Attempt], time_range: TimeRange) -> str:
     keep_time = f", {TIME}" if timed else ""
     rows = f"(SELECT *, {columns(tried.values())} FROM {{input}})" if tried else "{input}"
     where = f" WHERE {succeeded(tried.values())}" if tried else ""
@@ -189,7 +197,8 @@ def _sql(node: Node, timed: bool, tried: dict[str, Attempt]) -> str:
         renamed = ", ".join(f"{quote(old.get(n, n))} AS {quote(n)}" for n in node.schema.names)
         return f"SELECT {renamed}{keep_time} FROM {{input}}"
     if isinstance(node, EventTime):
-        return f"SELECT *, {quote(node.column)} AS {TIME} FROM {{input}} WHERE {quote(node.column)} IS NOT NULL"
+        time = quote(node.column)
+        return f"SELECT *, {time} AS {TIME} FROM {{input}} WHERE {usable(time, time_range)}"
     assert isinstance(node, Drop)
     return f"SELECT {', '.join(map(quote, node.schema.names))}{keep_time} FROM {{input}}"
 

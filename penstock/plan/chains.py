@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.errors import BadJoin, MissingSink, PipelineError, UpdatingStream
+from penstock.errors import BadJoin, BadWindow, MissingSink, PipelineError, UpdatingStream
 from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.joins import Join
 from penstock.plan.node import Node
-from penstock.plan.nodes import Side
+from penstock.plan.nodes import EventTime, Side
 from penstock.plan.queries import goes_by_time
+from penstock.plan.time_range import time_range
 
 
 def check_chains(graph: Graph) -> None:
@@ -16,9 +17,17 @@ def check_chains(graph: Graph) -> None:
         message = "only late rows have an output, so nothing would be read"
         raise MissingSink(message, hint="give the results that they are too late for a sink as well")
     for node in graph.nodes:
+        _check_times(node, graph)
         _check_final_before(node, graph)
         _check_late(node, graph)
         _check_joined(node, graph)
+
+
+def _check_times(node: Node, graph: Graph) -> None:
+    """Refuse spans that leave no event time whose windows and joins lie within the years 1 to 9999."""
+    if isinstance(node, EventTime) and (times := time_range(node, graph.nodes)).first_us >= times.end_us:
+        message = "no event time is left: the windows, intervals, delays and lateness after it add up to too much"
+        raise BadWindow(message, node=graph.label(node), hint="all of time is the years 1 to 9999; make them shorter")
 
 
 def _check_final_before(node: Node, graph: Graph) -> None:

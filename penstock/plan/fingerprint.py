@@ -80,7 +80,9 @@ def meaning(node: Node) -> dict[str, str]:
     common = {"max_delay": ", ".join(map(span_text, delays))} if delays else {}
     common |= {"buckets": str(BUCKETS)} if node.bucketed else {}
     if isinstance(node, Deduplicate):
-        return {"keys": _keys(node.keys, node), "within": span_text(node.within_us), **common}
+        # Spark's own operator held the keys before, by the watermark: not what this one needs.
+        rule = {"compared with": "rows that were kept"}
+        return {"keys": _keys(node.keys, node), "within": span_text(node.within_us), **common, **rule}
     if not isinstance(node, Grouped):
         return {**node.kept, **common}
     parts = {"keys": _keys(node.keys, node), "window": str(node.window or "none"), "emit": str(node.emit), **common}

@@ -34,7 +34,7 @@ TYPES = (
     *("float", "double", "date", "timestamp", "timestamp_ntz"),
 )
 _OR_FAST = 'or choose pace="fast"'
-_SPARKS_OWN = (Read, Select, WithColumns, Filter, Drop, Rename, EventTime, Deduplicate, Aggregate, Write)
+_SPARKS_OWN = (Read, Select, WithColumns, Filter, Drop, Rename, EventTime, Aggregate, Write)
 Rule = Callable[[Node, Graph], "tuple[str, str] | None"]
 
 
@@ -81,6 +81,9 @@ def _refuse(broken: Sequence[tuple[str, str, str]]) -> None:
 def _only_sparks(node: Node, graph: Graph) -> tuple[str, str] | None:
     if node.functions:
         return "Spark's real-time mode calls no Python", "write it in SQL"
+    if isinstance(node, Deduplicate):
+        why = "Spark's own deduplication compares rows with the watermark, so other rows would be dropped"
+        return why, "deduplicate where the topic is read"
     if not isinstance(node, _SPARKS_OWN):
         return f"Spark's real-time mode has no {node.kind}", "leave it out"
     if node.bucketed:

@@ -48,9 +48,10 @@ class Stateful(OneInput):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Deduplicate(Stateful):
-    """The first row of each key; later ones within the span are dropped and counted."""
+    """Rows of each key without those that are at most the span away from one that was kept; these are counted."""
 
     kind = "deduplicate"
+    bucketed = True
     sides = ("late",)
     keys: tuple[str, ...]
     within_us: int

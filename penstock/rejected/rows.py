@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 
 @dataclass(frozen=True)
 class RejectedRow:
@@ -45,6 +47,22 @@ def row_json(row: dict[str, Any]) -> str:
     '{"at": "2026-01-01T00:00:00Z", "data": "YWI="}'
     """
     return json.dumps(_plain(row), default=_text, ensure_ascii=False)
+
+
+def row_dicts(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as Python has them; times that Python cannot have, before year 1 or after 9999, as text."""
+    columns = [_values(column) for column in rows.columns]
+    return [dict(zip(rows.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        found: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError, pa.ArrowException):
+        if not pa.types.is_timestamp(column.type):
+            return [f"({column.type} with a time that cannot be shown)"] * len(column)
+        found = column.cast(pa.timestamp(column.type.unit)).cast(pa.string()).to_pylist()
+    return found
 
 
 def identified(rows: Iterable[RejectedRow]) -> list[tuple[str, RejectedRow]]:

@@ -180,3 +180,12 @@ def test_keys_in_another_number_of_buckets_would_not_find_their_state_so_it_is_l
     assert f"aggregate      LOST     buckets: 7 -> {BUCKETS}" in compare(old, new).table
     assert not compare(new, new)
     assert "buckets" not in OLD["aggregate"].meaning
+
+
+def test_state_of_a_deduplication_by_the_watermark_is_lost() -> None:
+    new = plan(out(rows().event_time("ts", "5s").deduplicate("k", within="9s")))
+    node = new["deduplicate"]
+    meaning = {name: text for name, text in node.meaning.items() if name not in ("buckets", "compared with")}
+    found = compare(new | {"deduplicate": replace(node, meaning=meaning)}, new)
+    assert found.of("lost") == ("deduplicate",)
+    assert "compared with: none -> rows that were kept" in found.table

@@ -34,7 +34,6 @@ def test_an_unknown_pace_names_those_that_there_are() -> None:
         lambda: events().filter("n > 0").with_columns(m="n + 1").drop("n").rename(key="k").select("m", k="key"),
         lambda: events().key_by("k").aggregate(c="count(*)"),
         lambda: windowed(emit="updates"),
-        lambda: events().event_time("ts", "5s").deduplicate("k", "1m"),
         lambda: ps.read_topic("lines", format="raw").select(k="value"),
     ],
 )
@@ -58,8 +57,8 @@ def test_topics_and_sql_with_updates_run_at_realtime(stream: Callable[[], ps.Str
             *("event_time 'event_time'", "'t' may be null", "timestamp not null"),
         ),
         (
-            lambda: events().event_time("ts", "5s").deduplicate("k", "1m").key_by("k").aggregate(c="count(*)").to(OUT),
-            *("aggregate 'aggregate'", "follows deduplicate", "write a topic between"),
+            lambda: events().event_time("ts", "5s").deduplicate("k", "1m").to(OUT),
+            *("deduplicate 'deduplicate'", "compares rows with the watermark", "where the topic is read"),
         ),
         (lambda: events().union(events().filter("n > 1")).to(OUT), "union 'union'", "no union", "leave it out"),
     ],

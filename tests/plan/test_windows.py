@@ -72,3 +72,11 @@ def test_what_a_window_cannot_do_is_refused_when_it_is_built() -> None:
         ps.count_window(0)
     with pytest.raises(BadWindow, match="clock='mine'"):
         ps.tumbling("1m", clock="mine")  # type: ignore[arg-type]
+
+
+def test_spans_that_leave_no_time_are_refused_when_built() -> None:
+    with pytest.raises(BadValue, match="longer than all of time"):
+        ps.tumbling("99999999999d")
+    long = TIMED.key_by("k").window(ps.tumbling("2000000d")).aggregate(n="count(*)")
+    with pytest.raises(BadWindow, match="no event time is left"):
+        ps.Pipeline("p", long.to(ps.collect()))

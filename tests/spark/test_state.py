@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -66,6 +67,48 @@ def test_duplicates_within_the_span_are_dropped_and_counted(lane: str, settings:
     assert_rows(out["late"], [row("d", 6, 10)])
     counts = out.counts["deduplicate"]
     assert (counts.rows_in, counts.used, counts.duplicate, counts.late) == (7, 4, 2, 1)
+
+
+def test_rows_outside_the_span_are_kept_wherever_epochs_end(settings: Settings) -> None:
+    seconds = [0, 10, 11, 30, 3_600, 86_400, 86_395, 20, 21, 86_389]
+    given = [row("a", number, at_second) for number, at_second in enumerate(seconds)]
+    for ends in ((), (1, 2, 3, 4, 5, 6, 7, 8, 9), (3, 6)):
+        items: list[Any] = []
+        for number, one in enumerate(given):
+            items += [EOF, one] if number in ends else [one]
+        stream = rows().event_time("ts", "2d").deduplicate("k", within="10s")
+        out = run(stream, items, settings)
+        # 10 is 10 s after 0, 20 and 21 are that close to 11 and 30, 86,395 to 86,400; 86,389 is 11 s before that.
+        assert [r["v"] for r in out["collect"]] == [0, 2, 3, 4, 5, 9], f"epochs end at {ends}"
+
+
+def test_what_follows_a_deduplication_knows_the_watermark(settings: Settings) -> None:
+    stream = rows().event_time("ts", "1s").deduplicate(["k", "v"], within="5s")
+    counts = stream.key_by("k").window(ps.tumbling("10s")).aggregate(n="count(*)")
+    ever = stream.key_by("k").aggregate(n="count(*)").named("ever").to(ps.collect()).named("totals")
+    given = [row("a", 1, 1), row("a", 1, 2), row("a", 2, 3), EOF, row("a", 1, 6), row("a", 1, 7), EOF, row("b", 1, 40)]
+    out = run_to_end(ps.Pipeline("p", counts.to(ps.collect()), ever), {"rows": given}, settings=settings)
+    assert sorted((r["k"], r["window_start"], r["n"]) for r in out["collect"]) == [("a", at(0), 3), ("b", at(40), 1)]
+    assert [(r["k"], r["n"]) for r in out["totals"]] == [("a", 2), ("a", 3), ("b", 1)]
+
+
+@pytest.mark.parametrize("kind", ["double", "array<double>", "struct<a:int,b:string>", "decimal(9,2)", "binary"])
+def test_keys_of_any_type_are_told_apart_as_spark_groups_them(kind: str, settings: Settings) -> None:
+    values: dict[str, list[Any]] = {
+        "double": [0.0, -0.0, float("nan"), float("nan"), None, None, 1.0],
+        "array<double>": [[1.0, None], [None, 1.0], [1.0], [1.0, None], None, None, []],
+        "struct<a:int,b:string>": [{"a": 1, "b": None}, {"a": None, "b": "1"}, None, None, {"a": 1, "b": None}],
+        "decimal(9,2)": [Decimal("1.10"), Decimal("1.1"), None, Decimal("-1.10")],
+        "binary": [b"", b"\0", b"", None, None],
+    }
+    kept = {"double": [0, 2, 4, 6], "array<double>": [0, 1, 2, 4, 6], "struct<a:int,b:string>": [0, 1, 2]}
+    kept |= {"decimal(9,2)": [0, 2, 3], "binary": [0, 1, 3]}
+    items: list[Any] = []
+    for number, value in enumerate(values[kind]):
+        items += [{"key": value, "v": number, "ts": at(0)}, *([EOF] if number == 2 else [])]
+    stream = ps.from_items([], f"key {kind}, v bigint, ts timestamp").named("rows").event_time("ts", "1m")
+    out = run(stream.deduplicate("key", within="10s"), items, settings)
+    assert sorted(r["v"] for r in out["collect"]) == kept[kind]
 
 
 def test_a_running_aggregate_shows_the_keys_that_changed(settings: Settings) -> None:

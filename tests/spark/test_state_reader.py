@@ -69,7 +69,8 @@ def test_state_is_shown_by_keys_windows_and_results(checkpoint: Path, settings: 
     assert "x" * 7 in [acc["word"] for acc in found["longest"]]
     (ever,) = read_state(root, settings, node="ever", key="a").rows
     assert ever["accumulators"] == {"ever": {"word": "x" * 8, "n": 4}}
-    assert [row["k"] for row in read_state(root, settings, node="deduplicate").rows] == ["a", "b"]
+    kept = read_state(root, settings, node="deduplicate").rows
+    assert [(row["k"], datetime.fromisoformat(row["kept_at"])) for row in kept] == [("a", at(2)), ("b", at(1))]
     assert read_state(root, settings, node="sums", limit=1).more
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,44 @@ def test_late_rows_of_an_epoch_of_several_chunks_are_all_kept(settings: Settings
 
     assert report.counts["aggregate"].late == report.rows["late"] == many
     assert np.array_equal(np.sort(pq.read_table(late).column("v").to_numpy()), np.arange(many))
+
+
+@pytest.mark.parametrize("window", [ps.session("10s"), ps.session("10s", max_length="1h")], ids=str)
+def test_rows_exactly_a_gap_apart_are_one_session_wherever_epochs_end(window: ps.Window, lane: Settings) -> None:
+    rows = ps.from_items([], SCHEMA).named("rows").event_time("ts", "0s")
+    pipeline = ps.Pipeline("p", rows.key_by("k").window(window).aggregate(n="count(*)").to(ps.collect()))
+    a, b, again, apart = row("a", 1, 0), row("b", 2, 10), row("a", 3, 10), row("a", 4, 20.000001)
+    # The row of "b" brings the watermark to where the session of "a" ends; the next row of "a" is not late there.
+    for given in ([a, b, again, apart], [a, b, EOF, again, EOF, apart]):
+        out = run_to_end(pipeline, {"rows": given}, settings=lane)
+        found = [(r["k"], r["window_start"], r["window_end"], r["n"]) for r in out["collect"]]
+        alone = ("a", at(20.000001), at(30.000001), 1)
+        assert sorted(found) == [("a", at(0), at(20), 2), alone, ("b", at(10), at(20), 1)]
+
+
+def test_times_that_no_window_can_hold_are_rejected_with_the_bound(lane: Settings, tmp_path: Path) -> None:
+    first, end = -62_104_060_800_000_000, 253_339_228_800_000_000
+    outside = [-(2**63) + 1, -70_000_000_000_000_000, first - 1, end, 9_000_000_000_000_000_000, 2**63 - 1, None]
+    inside = [first, -1, 0, 1_767_225_600_000_000, end - 1]
+    times = pa.array([*outside, *inside], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"k": ["a"] * len(times), "ts": times}), tmp_path / "rows.parquet")
+    rows = ps.read_files(str(tmp_path), format="parquet", schema="k string, ts timestamp").event_time("ts", "5s")
+    counts = rows.key_by("k").window(ps.tumbling("10s")).aggregate(n="count(*)")
+    bad = ps.collect()
+    bad.name = "bad"
+    pipeline = ps.Pipeline("p", counts.to(ps.collect()), rejected_to=bad)
+    out = run_to_end(pipeline, {}, settings=lane)
+    assert (out.counts["event_time"].rejected, out.counts["aggregate"].used) == (len(outside), len(inside))
+    assert sum(r["n"] for r in out["collect"]) == len(inside)
+    reasons = sorted(r["reason"].partition("event time 'ts' is ")[2].partition(",")[0] for r in out["bad"])
+    early, late = "before 0002-01-01T00:00:00Z", "not before 9998-01-01T00:00:00Z"
+    assert reasons == [*[early] * 3, *[late] * 3, "null"]
+
+
+def test_long_windows_leave_more_room_at_the_ends_of_time(settings: Settings) -> None:
+    rows = ps.from_items([], SCHEMA).named("rows").event_time("ts", "5s")
+    counts = rows.key_by("k").window(ps.tumbling("1000d")).aggregate(n="count(*)")
+    years = (2, 4, 1950, 2026, 9990, 9997)
+    given = [{"k": "a", "v": year, "ts": datetime(year, 6, 1, tzinfo=UTC)} for year in years]
+    out = run_to_end(ps.Pipeline("p", counts.to(ps.collect())), {"rows": given}, settings=settings)
+    assert (sum(r["n"] for r in out["collect"]), out.counts["event_time"].rejected) == (4, 2)

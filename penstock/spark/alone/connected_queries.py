@@ -86,6 +86,7 @@ class _Compiler:
             staging=checkpoint.staging("connected"),
             clock=None,
             rejects=graph.rejected_to is not None,
+            calls_python=False,
         )
 
     def output(self, write: Write) -> ConnectedQuery:

@@ -34,6 +34,7 @@ from penstock.spark.checkpoints.lease import lease_on
 from penstock.spark.epochs.clock import Ticks
 from penstock.spark.epochs.declared import WAKEUPS, Declared
 from penstock.spark.epochs.staging import Staging
+from penstock.windows import FIRST_US
 
 FORMAT = 2
 IDENTITY = "penstock.json"
@@ -51,6 +52,8 @@ class Identity:
     nodes: dict[str, str]
     times: dict[str, str]
     plan: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # The time that Spark's zero stands for; checkpoints that do not say it have 1970.
+    first_us: int = 0
 
     @property
     def version(self) -> Version:
@@ -174,7 +177,7 @@ class Checkpoint:
         for name in needed.changes.of("added"):
             # What another source noted under this name would be misread.
             self.folder.remove(f"sources/{name}")
-        return replace(mine, lineage=found.lineage)
+        return replace(mine, lineage=found.lineage, first_us=found.first_us)
 
     def _begin(self, mine: Identity) -> None:
         if (self.folder / "offsets").names():
@@ -192,7 +195,8 @@ def identity(pipeline: str, graph: Graph, lane: str) -> Identity:
     lanes = split_lanes(graph, lane)
     times = {graph.name(node): lanes.lane(node) for node in graph.nodes if isinstance(node, EventTime)}
     plan = {name: asdict(node) for name, node in described(graph).items()}
-    return Identity(FORMAT, pipeline, uuid.uuid4().hex[:12], skeleton(graph), fingerprints(graph), times, plan)
+    lineage = uuid.uuid4().hex[:12]
+    return Identity(FORMAT, pipeline, lineage, skeleton(graph), fingerprints(graph), times, plan, FIRST_US)
 
 
 def data_folder(root: Folder) -> Folder:

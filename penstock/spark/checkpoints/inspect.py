@@ -129,7 +129,7 @@ def watermark(history: History, records: Folder, epoch: int, mark: Mark) -> str 
     by_spark_us = int(history.header(epoch).get("batchWatermarkMs", 0)) * 1000
     found = mark.at(totals_before(records, epoch + 1).newest, by_spark_us)
     time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
-    return time.isoformat(timespec="milliseconds") if found else None
+    return time.isoformat(timespec="milliseconds") if found > mark.first_us else None
 
 
 def _kept(found: Found, name: str) -> Kept:

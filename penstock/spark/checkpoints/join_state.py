@@ -22,9 +22,9 @@ def columns_of(operator: Operator) -> list[str]:
     return ["side", *operator.keys, "time", "row"]
 
 
-def sides_in(reader: DataFrameReader, folder: str, operator: Operator) -> DataFrame:
+def sides_in(reader: DataFrameReader, folder: str, operator: Operator, first_us: int) -> DataFrame:
     """Return the rows of both sides of Spark's own join: the key as a user names it, and the rest as JSON."""
-    return reduce(DataFrame.union, (_side(reader, folder, operator, side) for side in ("left", "right")))
+    return reduce(DataFrame.union, (_side(reader, folder, operator, side, first_us) for side in ("left", "right")))
 
 
 def asof_rows_in(raw: DataFrame, operator: Operator) -> DataFrame:
@@ -34,15 +34,15 @@ def asof_rows_in(raw: DataFrame, operator: Operator) -> DataFrame:
     )
 
 
-def _side(reader: DataFrameReader, folder: str, operator: Operator, side: str) -> DataFrame:
+def _side(reader: DataFrameReader, folder: str, operator: Operator, side: str, first_us: int) -> DataFrame:
     raw = reader.option("joinSide", side).load(folder)
     prefix = L if side == "left" else R
     given, kept = raw.schema["key"].dataType, raw.schema["value"].dataType
     assert isinstance(given, StructType)
     assert isinstance(kept, StructType)
     keys = [F.col("key")[given[number].name] for number in range(len(operator.keys))]
-    # A row is kept with a time that is a microsecond later than its own.
-    time = F.timestamp_micros(F.unix_micros(F.col("value")[f"{prefix}time"]) - 1)
+    # A row is kept with a time that is a microsecond later than its own, as Spark counts it.
+    time = F.timestamp_micros(F.unix_micros(F.col("value")[f"{prefix}time"]) + F.lit(first_us - 1))
     row = F.col("value")[f"{prefix}row"] if f"{prefix}row" in kept.names else F.create_map().cast("map<string,string>")
     named = [key.alias(name) for key, name in zip(keys, operator.keys, strict=True)]
     data = F.struct(F.lit(side).alias("side"), *named, time.alias("time"), row.alias("row"))

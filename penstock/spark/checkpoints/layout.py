@@ -170,4 +170,4 @@ def _query(found: dict[str, Any]) -> QueryLayout:
     times = tuple((key, delay) for key, delay in mark["times"])
     operators = [Operator(**one) for one in found["operators"]]
     about = (found["sources"], found["sinks"], operators, found.get("rejected"))
-    return QueryLayout(*about, Mark(times, mark["allowed_us"]))
+    return QueryLayout(*about, Mark(times, mark["allowed_us"], mark.get("first_us", 0)))

@@ -12,9 +12,13 @@ from pyspark.sql.types import StructField, StructType
 
 from penstock.errors import BadValue, CheckpointMissing, choices
 from penstock.folders import Folder
+from penstock.keyed.duplicates import KEPT_AT
 from penstock.plan.joins import Join, JoinAsof
+from penstock.plan.stateful import Deduplicate
 from penstock.settings import Settings
 from penstock.spark.checkpoints.accumulators import collected, pickled
+from penstock.spark.checkpoints.checkpoint import read_identity
+from penstock.spark.checkpoints.duplicate_state import is_in_buckets, kept_rows_in
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.inspect import checkpoint_at
 from penstock.spark.checkpoints.join_state import asof_rows_in, sides_in
@@ -62,6 +66,8 @@ def read_state(
     """Read the state of a node; `at` asks for that after an earlier epoch."""
     data = checkpoint_at(root)
     place = find_state(data, node)
+    identity = read_identity(data)
+    first_us = identity.first_us if identity else 0
     folder = data / "queries" / place.query
     epoch = _epoch(History(folder), place.number, at)
     spark = session(with_store(settings, root))
@@ -69,17 +75,20 @@ def read_state(
     options = {"operatorId": str(place.number), "batchId": str(epoch)}
     reader = spark.read.format("statestore").options(**options)
     if place.operator.kind == Join.kind:
-        waiting = sides_in(reader, folder.hadoop, place.operator)
+        waiting = sides_in(reader, folder.hadoop, place.operator, first_us)
         return _packed(waiting, place, epoch, key, limit, join_columns(place.operator))
     raw = reader.load(folder.hadoop)
     if place.operator.kind == JoinAsof.kind:
         return _packed(asof_rows_in(raw, place.operator), place, epoch, key, limit, join_columns(place.operator))
+    if place.operator.kind == Deduplicate.kind and is_in_buckets(raw):
+        shown_columns = [*place.operator.keys, KEPT_AT]
+        return _packed(kept_rows_in(raw, place.operator), place, epoch, key, limit, shown_columns)
     if place.operator.attributes is not None:
         return _keyed(raw, place, epoch, key, limit)
     if place.operator.held is not None:
         columns = [*place.operator.keys, OPEN, *place.operator.held]
         return _packed(windows_in(raw, place.operator), place, epoch, key, limit, columns)
-    shown = _shown(raw, place.operator)
+    shown = _shown(raw, place.operator, first_us)
     if key is not None:
         shown = shown.filter(_is_key(place.operator, key))
     order = [column(name) for name in shown.columns if name in (*place.operator.keys, "window_start")]
@@ -148,11 +157,11 @@ def _is_key(operator: Operator, key: str) -> Column:
     return F.concat_ws(",", *(column(name).cast("string") for name in operator.keys)) == F.lit(key)
 
 
-def _shown(raw: DataFrame, operator: Operator) -> DataFrame:
+def _shown(raw: DataFrame, operator: Operator, first_us: int) -> DataFrame:
     keys, values = _fields(raw, "key"), _fields(raw, "value")
     # Spark's columns of values are called sum, sum, count: only their places tell them apart.
     frame = raw.select(_renamed("key", keys, "k"), _renamed("value", values, "v"))
-    given = [one for number, field in enumerate(keys) for one in _key(number, field)]
+    given = [one for number, field in enumerate(keys) for one in _key(number, field, first_us)]
     merged = _merged(operator, values)
     if merged is not None:
         named = {name: value for (name, _), value in zip(operator.merges, merged, strict=True)}
@@ -174,10 +183,11 @@ def _renamed(name: str, fields: list[StructField], prefix: str) -> Column:
     return F.col(name).cast(f"struct<{kinds}>").alias(prefix)
 
 
-def _key(number: int, field: StructField) -> list[Column]:
+def _key(number: int, field: StructField, first_us: int) -> list[Column]:
     value = F.col(f"k.k{number}")
     if field.name in ("window", "session_window") and isinstance(field.dataType, StructType):
-        return [value["start"].alias("window_start"), value["end"].alias("window_end")]
+        bounds = {bound: F.unix_micros(value[bound]) + F.lit(first_us) for bound in ("start", "end")}
+        return [F.timestamp_micros(at).alias(f"window_{bound}") for bound, at in bounds.items()]
     return [] if field.name.startswith("__penstock") else [value.alias(field.name)]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from penstock.spark.epochs.declared import Declared
 NAME = "clock"
 JOURNAL = "ticks"
 # Every run declares it where it needs the clock to tick at least once; it moves no watermark.
-BEGIN_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+BEGIN_OF_TIME = datetime(1, 1, 1, tzinfo=UTC)
 # Far enough to close every window, near enough that Spark can still add a window's length to it.
 END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -96,4 +96,5 @@ class Ticks(Declared):
 
 
 def _micros(time: datetime) -> int:
-    return round(time.timestamp() * 1_000_000)
+    # Not by its timestamp(): a float has no microseconds after the year 2255.
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -24,6 +24,7 @@ from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.epochs.records import Records
 from penstock.spark.epochs.writer import EpochWriter
 from penstock.spark.lowering.compile import Query
+from penstock.windows import FIRST_US
 
 # Each declared time is a write to the checkpoint, so it is not done in every epoch.
 PAUSE_SECONDS = 1.0
@@ -62,7 +63,7 @@ class IdleWatch:
         reached = min(newest[time_key(time)] - time.max_delay_us for time in awake)
         for time in self.idle:
             at = reached + time.max_delay_us
-            if at > newest.get(time_key(time), 0) and now - self._declared.get(time, 0.0) >= PAUSE_SECONDS:
+            if at > newest.get(time_key(time), FIRST_US) and now - self._declared.get(time, 0.0) >= PAUSE_SECONDS:
                 self._declared[time] = now
                 yield time_key(time), at
 

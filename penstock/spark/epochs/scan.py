@@ -41,6 +41,7 @@ from penstock.spark.epochs.pacer import USUAL, Limits
 from penstock.spark.epochs.staging import PLANNING, Staging, rejected_table
 from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
 from penstock.spark.lowering.marks import Marks, mark_column
+from penstock.windows import FIRST_US
 
 # The local property by which the epoch writer hands the bounds of an epoch to its tasks.
 BOUNDS = "penstock.bounds"
@@ -252,7 +253,7 @@ class _Task:
         if scan.program is None:
             yield from map(self._with_hidden, self._good())
         else:
-            run = scan.program.start(piece.marks[scan.late_mark] if piece.marks else 0)
+            run = scan.program.start(piece.marks[scan.late_mark] if piece.marks else FIRST_US)
             yield from map(self._with_hidden, run.batches(self._good()))
             counts = run.counts
             for kind, node, rows in run.aside(self.epoch):

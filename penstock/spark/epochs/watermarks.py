@@ -10,6 +10,7 @@ from penstock.plan.nodes import EventTime
 from penstock.plan.queries import source_of, time_key
 from penstock.report import EventTimes, Watermark
 from penstock.spark.lowering.context import Context
+from penstock.windows import FIRST_US
 
 _METRIC = re.compile(r"([\w:.-]+) -> \[(\d+)(?:,(-?\d+|null))?\]")
 _NEWEST = "newest:"
@@ -54,5 +55,5 @@ def _times(context: Context) -> list[EventTime]:
 
 
 def _instant(micros: int | None) -> datetime | None:
-    # A run may begin with a declared time that means nothing: that of 1970.
-    return None if not micros else _BEGIN + timedelta(microseconds=micros)
+    # A run may begin with a declared time that means nothing: that of year 1, or in older checkpoints of 1970.
+    return None if micros in (None, 0, FIRST_US) else _BEGIN + timedelta(microseconds=micros or 0)

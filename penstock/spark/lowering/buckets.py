@@ -24,19 +24,21 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from penstock.errors import PenstockError
 from penstock.folders import Folder
 from penstock.plan.node import BUCKETS, Node
+from penstock.plan.queries import times_of
 from penstock.schema import Field, Schema
 from penstock.spark.epochs.clock import END_OF_TIME
 from penstock.spark.epochs.scan import current_epoch, current_partition
 from penstock.spark.epochs.staging import Staging
 from penstock.spark.hidden import EVENT_TIME, ORDER, PREFIX
 from penstock.spark.lowering.context import Context, column
+from penstock.spark.lowering.spark_time import SPARK_TIME, known_to_spark, to_spark
 from penstock.spark.lowering.wakeups import ring, shift_us
 from penstock.spark.types import schema_of
+from penstock.windows import FIRST_US, LAST_US, YEAR_US
 
 BUCKET = PREFIX + "bucket"
 PACK_BYTES = 32 << 20
 OUTPUT_ROWS = 65_536
-DELAY_KEY = "spark.watermarkDelayMs"
 # The part of a blob without rows: a wake-up.
 _WAKE = -1
 _BLOB = f"{BUCKET} int, at timestamp, part int, number int, data binary"
@@ -81,14 +83,24 @@ def bucketed(
     made = Schema((*output.fields, Field(EVENT_TIME, "timestamp"))) if timed else output
     shapes = given, made.nullable().arrow
     name, label = context.name(node), context.graph.label(node)
-    worker = _Worker(step, *shapes, context.extra_us(node), name, label, context.staging, context.moved_clock)
+    worker = _Worker(
+        step,
+        *shapes,
+        extra_us=context.extra_us(node),
+        node=name,
+        label=label,
+        staging=context.staging,
+        moved_clock=context.moved_clock,
+        first_us=context.first_us,
+        ends_at_us=_ends_at(node, context),
+    )
     number = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)) if keys else F.lit(0)
     blobs = frame.withColumn(BUCKET, number.cast("int")).mapInArrow(worker.pack, _BLOB)
     if context.wakeups is not None:
         blobs = blobs.unionByName(_woken(context.wakeups, name))
     has_time = EVENT_TIME in frame.columns
     if has_time:
-        blobs = blobs.withColumn("at", column("at").alias("at", metadata={DELAY_KEY: 0}))
+        blobs = blobs.withColumn("at", known_to_spark(column("at"), "at"))
     timeout = GroupStateTimeout.EventTimeTimeout if has_time else GroupStateTimeout.NoTimeout
     # The filter drops nothing: it turns Spark's rows into the kind that an Arrow function takes.
     results = (
@@ -97,10 +109,12 @@ def bucketed(
         .filter(F.col("data").isNotNull())
         .mapInArrow(worker.unpack, made.nullable().ddl)
     )
-    if not timed:
-        return results
-    results = _watermarked(results, context)
-    return results.withColumn(EVENT_TIME, column(EVENT_TIME).alias(EVENT_TIME, metadata={DELAY_KEY: 0}))
+    return _watermarked(results, context) if timed else results
+
+
+def _ends_at(node: Node, context: Context) -> int:
+    """Return the watermark that no row can reach, but the end of input does."""
+    return min((context.time_range(time).end_us for time in times_of(node)), default=LAST_US)
 
 
 def _woken(wakeups: DataFrame, node: str) -> DataFrame:
@@ -121,10 +135,10 @@ def _watermarked(results: DataFrame, context: Context) -> DataFrame:
     """
     if context.clock is None:
         return results
-    end = F.lit(END_OF_TIME)
-    nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in results.schema.fields if f.name != EVENT_TIME]
-    ever = context.clock.select(*nulls, end.alias(EVENT_TIME)).withWatermark(EVENT_TIME, "0 seconds")
-    return results.unionByName(ever.filter(column(EVENT_TIME) < end))
+    end = to_spark(F.lit(END_OF_TIME), context)
+    nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in results.schema.fields]
+    ever = context.clock.select(*nulls, end.alias(SPARK_TIME)).withWatermark(SPARK_TIME, "0 seconds")
+    return results.unionByName(ever.filter(column(SPARK_TIME) < end).drop(SPARK_TIME))
 
 
 @dataclass(frozen=True)
@@ -139,6 +153,8 @@ class _Worker:
     label: str
     staging: Staging
     moved_clock: Folder | None
+    first_us: int = 0
+    ends_at_us: int = LAST_US
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Put the rows of each bucket into one blob."""
@@ -176,13 +192,14 @@ class _Worker:
     def turn(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         """Take a bucket's rows and state, run the step, keep the state."""
         blobs = [one for frame in frames for one in zip(frame["part"], frame["number"], frame["data"], strict=True)]
+        watermark_us = self._watermark_us(state)
         turn = Turn(
             bucket=int(key[0]),
             rows=self._rows(blobs),
             state=bytes(state.get[0]) if state.exists else None,
-            watermark_us=_watermark_us(state) + self.extra_us,
+            watermark_us=watermark_us,
             now_us=state.getCurrentProcessingTimeMs() * 1000 + shift_us(self.moved_clock),
-            ended=any((part, number) == (_WAKE, 1) for part, number, _ in blobs),
+            ended=watermark_us >= self.ends_at_us or any((part, number) == (_WAKE, 1) for part, number, _ in blobs),
         )
         try:
             with _uncollected():
@@ -193,6 +210,13 @@ class _Worker:
             raise
         self._keep(turn, state)
         yield pd.DataFrame({"data": pd.Series(made, dtype=object)})
+
+    def _watermark_us(self, state: GroupState) -> int:
+        """Return the watermark as event time; before there is one, the earliest time that a row can have."""
+        if not state._watermark_present:
+            return 0
+        found = _spark_watermark_us(state) + self.first_us + self.extra_us
+        return max(found, FIRST_US + YEAR_US)
 
     def unpack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn blobs into rows again."""
@@ -222,8 +246,8 @@ class _Worker:
         state.update((turn.state, turn.ring_us))
         if turn.wake_us is not None:
             # Spark wakes what lies before its watermark, in milliseconds; what is due at it must be woken too.
-            due_ms = -((self.extra_us - turn.wake_us) // 1000) - 1
-            state.setTimeoutTimestamp(max(due_ms, _watermark_us(state) // 1000, 1))
+            due_ms = -((self.extra_us + self.first_us - turn.wake_us) // 1000) - 1
+            state.setTimeoutTimestamp(max(due_ms, _spark_watermark_us(state) // 1000, 1))
 
 
 @contextmanager
@@ -251,5 +275,5 @@ def _cut(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(start, OUTPUT_ROWS)
 
 
-def _watermark_us(state: GroupState) -> int:
+def _spark_watermark_us(state: GroupState) -> int:
     return state.getCurrentWatermarkMs() * 1000 if state._watermark_present else 0

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from penstock.contracts import Source
 from penstock.errors import BadExpression, BadFunction
+from penstock.native.program import Program
 from penstock.native.translate import program
 from penstock.plan.graph import Graph, aside, stateful_above, upstream
 from penstock.plan.lanes import Prefix, split_lanes
@@ -18,7 +19,7 @@ from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime, PythonNode, Read, Side, Write
 from penstock.plan.queries import Group, groups, parts_late, time_key
 from penstock.plan.replay import varying
-from penstock.plan.stateful import Grouped
+from penstock.plan.stateful import Deduplicate, Grouped
 from penstock.schema import Field, Schema
 from penstock.settings import Settings
 from penstock.spark.alone.connector_scan import by_connector, connector_frame
@@ -38,6 +39,7 @@ from penstock.spark.lowering.lower import lower, timed, watermarked
 from penstock.spark.lowering.marks import Marks, mark_column
 from penstock.spark.lowering.wakeups import NAME as WAKEUPS
 from penstock.spark.lowering.wakeups import Wakeups, moved_clock
+from penstock.windows import ALL_TIMES
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,14 @@ class _Compiler:
             mode=self.mode,
             cores=self.settings.cores,
             nodes=tuple(self.nodes),
+            first_us=self.checkpoint.identity.first_us,
         )
         ours = (p for p in self.lanes.prefixes.values() if not by_connector(p.read.source, self.settings))
         native = {prefix.times for prefix in ours}
         if resumes(self.nodes) or any(isinstance(node, EventTime) and node not in native for node in self.nodes):
             clock = Clock(self.checkpoint.folder)
             context.clock = self._own(CLOCK, clock)
-        if any(node.bucketed for node in self.nodes):
+        if any(node.bucketed and not isinstance(node, Deduplicate) for node in self.nodes):
             context.wakeups = self._own(WAKEUPS, Wakeups(self.checkpoint.folder))
             context.moved_clock = moved_clock(self.checkpoint.folder)
         return context
@@ -280,10 +283,15 @@ class _Compiler:
         used = used or any(prefix.read in in_source_order(write) for write in self.outputs)
         return reads.index(prefix.read) if used and prefix.read in reads else None
 
+    def _native(self, prefix: Prefix) -> Program | None:
+        if not prefix.chain and not prefix.partial:
+            return None
+        times = self.context.time_range(prefix.times) if prefix.times else ALL_TIMES
+        return program(prefix, self.graph.names, rejects=self.graph.rejected_to is not None, time_range=times)
+
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
         source = Idle(source) if self.idle else source
-        rejects = self.graph.rejected_to is not None
-        native = program(prefix, self.graph.names, rejects=rejects) if prefix.chain or prefix.partial else None
+        native = self._native(prefix)
         output = native.output if native else schema
         marks = self._marks(name)
         if carries:

@@ -17,15 +17,20 @@ from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime
 from penstock.plan.queries import parts_late, time_key, times_of
 from penstock.plan.stateful import Grouped
+from penstock.plan.time_range import time_range
 from penstock.schema import quoted
 from penstock.spark.epochs.staging import Staging
 from penstock.spark.hidden import EVENT_TIME, hidden
 from penstock.spark.lowering.marks import Mark, mark_column
+from penstock.windows import TimeRange
 
 
 @dataclass
 class Context:
-    """One query in the making; `nodes` are those that it computes."""
+    """One query in the making; `nodes` are those that it computes.
+
+    `first_us` is the time that Spark's zero stands for. Where Python is not called, no row is put aside.
+    """
 
     spark: SparkSession
     graph: Graph
@@ -39,6 +44,8 @@ class Context:
     wakeups: DataFrame | None = None
     moved_clock: Folder | None = None
     nodes: tuple[Node, ...] = ()
+    first_us: int = 0
+    calls_python: bool = True
     frames: dict[Node, DataFrame] = field(default_factory=dict)
     _times: Counter[Node] = field(default_factory=Counter)
 
@@ -101,9 +108,13 @@ class Context:
         """The hidden column that carries the watermark of a node."""
         return mark_column(self.marks.index(self.mark(node)))
 
+    def time_range(self, node: EventTime) -> TimeRange:
+        """The times that an event time takes."""
+        return time_range(node, self.nodes or self.graph.nodes, self.first_us)
+
     def _mark(self, times: Sequence[EventTime]) -> Mark:
         allowed = min((self.lateness_us(time) for time in times), default=0)
-        return Mark(tuple(sorted({(time_key(time), time.max_delay_us) for time in times})), allowed)
+        return Mark(tuple(sorted({(time_key(time), time.max_delay_us) for time in times})), allowed, self.first_us)
 
 
 def _newest(node: Node) -> list[Column]:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from penstock.plan.joins import late_name
 from penstock.plan.node import Node
 from penstock.plan.stateful import Grouped
+from penstock.rejected.rows import row_dicts
 from penstock.spark.epochs.scan import current_epoch, current_partition
 from penstock.spark.epochs.staging import rejected_rows
 from penstock.spark.hidden import EVENT_TIME
@@ -23,14 +24,15 @@ from penstock.spark.udf import array_function
 from penstock.windows import Window
 
 Put = Callable[[int, str, pa.Table], None]
+Reasons = Callable[[pa.Table], list[str]]
 
 
-def reject_where(frame: DataFrame, bad: Column, reason: str, node: Node, context: Context) -> DataFrame:
-    """Put rows aside as rejected."""
+def reject_where(frame: DataFrame, bad: Column, reasons: Reasons, node: Node, context: Context) -> DataFrame:
+    """Put rows aside as rejected, each with its reason."""
     name, staging = context.name(node), context.staging
 
     def put(epoch: int, part: str, rows: pa.Table) -> None:
-        table = rejected_rows(name, epoch, [(reason, one) for one in rows.to_pylist()])
+        table = rejected_rows(name, epoch, [*zip(reasons(rows), row_dicts(rows), strict=True)])
         staging.put_rows(epoch, "rejected", name, part, table)
         staging.put_counts(epoch, f"gate={name}={part}", {name: {"rejected": rows.num_rows}})
 
@@ -71,8 +73,7 @@ def _gate(frame: DataFrame, out: Column, node: Node, put: Put) -> DataFrame:
 
 
 def _is_late(node: Node, watermark: Column) -> Column:
-    # Spark's own watermark begins at 0, in 1970: what is before it would be dropped without a word.
-    watermark = F.greatest(watermark - F.lit(getattr(node, "lateness_us", 0)), F.lit(0))
+    watermark = watermark - F.lit(getattr(node, "lateness_us", 0))
     time = F.unix_micros(F.col(EVENT_TIME))
     if not isinstance(node, Grouped):
         return time < watermark

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 from penstock.plan.joins import LATE, Join, Paired
 from penstock.spark.hidden import EVENT_TIME, PREFIX
-from penstock.spark.lowering.buckets import DELAY_KEY
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.lowering.gates import late_aside
 from penstock.spark.lowering.lower import lower
+from penstock.spark.lowering.spark_time import from_spark, known_to_spark, to_spark
 from penstock.windows import Window
 
 _HOW = {"semi": "left_semi", "anti": "left", "full": "full_outer"}
@@ -26,19 +26,20 @@ def _join(node: Join, context: Context, left: DataFrame, right: DataFrame) -> Da
     left, right = (late_aside(frame, node, context, side) for frame, side in zip((left, right), LATE, strict=True))
     paired = node.paired
     rest = list(paired.rest) if node.how != "anti" else []
-    mine = _side(left, L, [key for key, _ in node.on], paired.left.names, node)
-    other = _side(right, R, [key for _, key in node.on], rest, node)
-    met = mine.join(other, _condition(node), _HOW.get(node.how, node.how))
+    mine = _side(left, L, [key for key, _ in node.on], paired.left.names, node, context)
+    other = _side(right, R, [key for _, key in node.on], rest, node, context)
+    met = mine.join(other, _condition(node, context), _HOW.get(node.how, node.how))
     if node.how == "anti":
         met = met.filter(F.col(f"{R}time").isNull())
-    return _result(context.counted(met, node), node)
+    return _result(context.counted(met, node), node, context)
 
 
-def _side(frame: DataFrame, prefix: str, keys: list[str], names: tuple[str, ...] | list[str], node: Join) -> DataFrame:
+def _side(
+    frame: DataFrame, prefix: str, keys: list[str], names: tuple[str, ...] | list[str], node: Join, context: Context
+) -> DataFrame:
     """Return one side: keys, time a microsecond later, and the rest of what results need of it."""
-    later = F.timestamp_micros(F.unix_micros(column(EVENT_TIME)) + 1)
     parts = [column(name).alias(f"{prefix}k{number}") for number, name in enumerate(keys)]
-    parts.append(_timed(later, f"{prefix}time"))
+    parts.append(known_to_spark(to_spark(column(EVENT_TIME), context, 1), f"{prefix}time"))
     if isinstance(node.within, Window) and node.within.kind == "tumbling":
         parts.append(_start(F.unix_micros(column(EVENT_TIME)), node.within).alias(f"{prefix}w"))
     rest = [column(name) for name in names if name not in keys]
@@ -47,7 +48,7 @@ def _side(frame: DataFrame, prefix: str, keys: list[str], names: tuple[str, ...]
     return frame.select(*parts)
 
 
-def _condition(node: Join) -> Column:
+def _condition(node: Join, context: Context) -> Column:
     pairs = [(F.col(f"{L}k{number}"), F.col(f"{R}k{number}")) for number in range(len(node.on))]
     # Spark's state takes null keys for equal, so it has to be told that they are not.
     keys = [(left == right) & left.isNotNull() & right.isNotNull() for left, right in pairs]
@@ -59,7 +60,7 @@ def _condition(node: Join) -> Column:
         near = (F.col(f"{L}w") == F.col(f"{R}w")) & near
     elif isinstance(window, Window):
         # The last window that has the earlier row is the one that reaches farthest.
-        first, last = (F.unix_micros(each(left, right)) - 1 for each in (F.least, F.greatest))
+        first, last = (F.unix_micros(from_spark(each(left, right), context, -1)) for each in (F.least, F.greatest))
         near = near & (last < _start(first, window) + F.lit(window.size_us))
     for key in keys:
         near = key & near
@@ -72,13 +73,13 @@ def _start(time_us: Column, window: Window) -> Column:
     return time_us - F.pmod(shifted, F.lit(window.slide_us))
 
 
-def _result(met: DataFrame, node: Join) -> DataFrame:
+def _result(met: DataFrame, node: Join, context: Context) -> DataFrame:
     """Give results their own columns, and their event time."""
     paired = node.paired
     given = [*_left_columns(paired), *(F.col(f"{R}row.{_quoted(n)}").alias(new) for n, new in paired.rest.items())]
     if node.event_time:
         time = F.col(f"{R if node.how == 'right' else L}time")
-        given.append(_timed(F.timestamp_micros(F.unix_micros(time) - 1), EVENT_TIME))
+        given.append(from_spark(time, context, -1).alias(EVENT_TIME))
     return met.select(*given)
 
 
@@ -99,8 +100,3 @@ def _left_columns(paired: Paired) -> list[Column]:
 
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
-
-
-def _timed(time: Column, name: str) -> Column:
-    """Let Spark know an event time again, whose value was computed."""
-    return time.alias(name, metadata={DELAY_KEY: 0})

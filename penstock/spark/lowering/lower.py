@@ -8,14 +8,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from penstock.errors import PipelineError
+from penstock.native.time_checks import reasons as time_reasons
 from penstock.plan.graph import upstream
 from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, Rename, Select, Union, WithColumns
 from penstock.plan.queries import goes_by_time, time_key
+from penstock.plan.stateful import Grouped
 from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
 from penstock.spark.lowering.attempts import attempted, without_attempts
 from penstock.spark.lowering.context import Context, column, keep_hidden
 from penstock.spark.lowering.gates import reject_where
+from penstock.spark.lowering.spark_time import SPARK_TIME, to_spark
 
 
 @singledispatch
@@ -75,9 +78,7 @@ def _event_time(node: EventTime, context: Context, frame: DataFrame) -> DataFram
 
 def timed(frame: DataFrame, node: EventTime, context: Context) -> DataFrame:
     """Give rows their event time, and put those aside that have none; Spark does not know of it yet."""
-    if node.input.schema.field(node.column).nullable:
-        missing = column(node.column).isNull()
-        frame = reject_where(frame, missing, f"event time '{node.column}' is null", node, context)
+    frame = _with_usable_times(frame, node, context)
     return frame.select(
         *map(column, node.schema.names),
         *keep_hidden(frame),
@@ -100,8 +101,30 @@ def watermarked(frame: DataFrame, node: EventTime, context: Context, *, ticks: b
         return context.counted(frame, node).filter(~column(TICK)).drop(TICK)
     # Spark counts in milliseconds; it must not be ahead of the marks that rows are late by.
     delay_ms = -(-(node.max_delay_us + context.lateness_us(node)) // 1000)
-    marked = frame.withWatermark(EVENT_TIME, f"{delay_ms} milliseconds")
-    return context.counted(marked, node).filter(~column(TICK)).drop(TICK)
+    timed = frame.withColumn(SPARK_TIME, to_spark(column(EVENT_TIME), context))
+    marked = timed.withWatermark(SPARK_TIME, f"{delay_ms + _holds_sessions(node, context)} milliseconds")
+    return context.counted(marked, node).filter(~column(TICK)).drop(TICK, SPARK_TIME)
+
+
+def _holds_sessions(node: EventTime, context: Context) -> int:
+    """Return 1, a millisecond, if a session follows: a row that is exactly a gap after its last one still joins it.
+
+    Spark ends a session when its watermark has reached its end; a row at the watermark is not late.
+    """
+    nodes = context.nodes or context.graph.nodes
+    windows = (one.window for one in nodes if isinstance(one, Grouped) and node in upstream(one))
+    return int(any(window is not None and window.kind == "session" for window in windows))
+
+
+def _with_usable_times(frame: DataFrame, node: EventTime, context: Context) -> DataFrame:
+    """Put rows aside whose time is missing or out of range."""
+    if not context.calls_python:
+        return frame
+    times = context.time_range(node)
+    at = F.unix_micros(column(node.column))
+    bad = F.coalesce((at < F.lit(times.first_us)) | (at >= F.lit(times.end_us)), F.lit(True))
+    name = node.column
+    return reject_where(frame, bad, lambda rows: time_reasons(name, rows.column(name), times), node, context)
 
 
 def _ticks(timed: DataFrame, clock: DataFrame) -> DataFrame:

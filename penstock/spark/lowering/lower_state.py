@@ -5,34 +5,35 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from penstock.keyed.duplicates import Duplicates
 from penstock.plan.partials import Halves, halves
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
+from penstock.schema import Schema
 from penstock.spark.hidden import EVENT_TIME
 from penstock.spark.lowering.attempts import checked
+from penstock.spark.lowering.buckets import bucketed
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.lowering.gates import late_aside
 from penstock.spark.lowering.lower import lower
 from penstock.spark.lowering.python_state import aggregated, collected, finished, folded, reduced, running
 from penstock.spark.lowering.ranks import BEST, best_rows, ranked
+from penstock.spark.lowering.spark_time import SPARK_TIME, from_spark, with_spark_time
 from penstock.spark.lowering.window_buckets import in_buckets
+from penstock.spark.types import schema_of
 from penstock.windows import Window
-
-_DELAY_KEY = "spark.watermarkDelayMs"
 
 
 @lower.register
 def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataFrame:
-    """Keep the first row of a key until the watermark is `within` past it.
+    """Drop duplicates in buckets of keys; rows keep all their columns, the internal ones too.
 
-    Spark forgets a key after the watermark's delay, which it reads from the column's metadata, and takes a row at the
-    watermark itself for late; design.md says before it, hence the microsecond.
+    Spark's `dropDuplicatesWithinWatermark` compares rows with the watermark, so its result depends on where epochs end.
     """
     frame = late_aside(frame, node, context)
-    shifted = F.timestamp_micros(F.unix_micros(column(EVENT_TIME)) + 1)
-    frame = frame.withColumn(EVENT_TIME, _timed(shifted, node.within_us))
-    kept = frame.dropDuplicatesWithinWatermark(list(node.keys))
-    back = F.timestamp_micros(F.unix_micros(column(EVENT_TIME)) - 1)
-    return context.counted(kept.withColumn(EVENT_TIME, _timed(back, node.within_us)), node)
+    output = Schema(tuple(field for field in schema_of(frame) if field.name != EVENT_TIME))
+    step = Duplicates(node.keys, node.within_us, EVENT_TIME)
+    keys = [column(name) for name in node.keys]
+    return context.counted(bucketed(frame, keys, step, output, context, node, timed=True), node)
 
 
 @lower.register
@@ -44,7 +45,8 @@ def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame
         return context.counted(running(frame, node, context), node)
     split = halves(node)
     if isinstance(split, str):
-        return _results(aggregated(frame, node, _groups(node), context), node, context)
+        frame = with_spark_time(frame, context) if node.window else frame
+        return _results(aggregated(frame, node, _groups(node, context), context), node, context)
     return merged(_partials_of_rows(frame, node, split, context), node, split, context)
 
 
@@ -55,7 +57,8 @@ def _reduce(node: Reduce, context: Context, frame: DataFrame) -> DataFrame:
         return in_buckets(frame, node, context)
     if node.window is None:
         return context.counted(running(frame, node, context), node)
-    return _results(reduced(frame, node, _groups(node), context), node, context)
+    frame = with_spark_time(frame, context)
+    return _results(reduced(frame, node, _groups(node, context), context), node, context)
 
 
 @lower.register
@@ -64,7 +67,8 @@ def _top(node: Top, context: Context, frame: DataFrame) -> DataFrame:
     frame = checked(late_aside(frame, node, context), node, context)
     if node.bucketed:
         return in_buckets(frame, node, context)
-    best = frame.groupBy(*_groups(node)).agg(F.expr(best_rows(node)).alias(BEST))
+    frame = with_spark_time(frame, context) if node.window else frame
+    best = frame.groupBy(*_groups(node, context)).agg(F.expr(best_rows(node)).alias(BEST))
     return _results(ranked(best, node), node, context)
 
 
@@ -81,40 +85,39 @@ def merged(frame: DataFrame, node: Aggregate, split: Halves, context: Context) -
     """
     merges = [F.expr(sql).alias(name) for name, sql in split.merges]
     merges += [collected(split.fold_name(name), name) for name in split.folded]
-    groups = context.counted(frame.groupBy(*_groups(node)).agg(*merges), node)
+    frame = with_spark_time(frame, context) if node.window else frame
+    groups = context.counted(frame.groupBy(*_groups(node, context)).agg(*merges), node)
     results = groups.select("*", *(F.expr(sql).alias(name) for name, sql in split.finals))
-    return _shaped(finished(results, node, context), node)
+    return _shaped(finished(results, node, context), node, context)
 
 
-def _groups(node: Grouped) -> list[Column]:
+def _groups(node: Grouped, context: Context) -> list[Column]:
     keys = [column(name) for name in node.keys]
     if node.window is None:
         return keys
     # Spark refuses a session window that has no key beside it, and sees through a constant.
     always = F.pmod(F.unix_micros(column(EVENT_TIME)), F.lit(1)).alias("__penstock_all")
     alone = [always] if node.window.kind == "session" and not keys else []
-    return [*keys, *alone, _window(node.window).alias("window")]
+    return [*keys, *alone, _window(node.window, context).alias("window")]
 
 
-def _window(window: Window) -> Column:
+def _window(window: Window, context: Context) -> Column:
     if window.kind == "session":
-        return F.session_window(EVENT_TIME, f"{window.size_us} microseconds")
-    size, slide, offset = (f"{us} microseconds" for us in (window.size_us, window.slide_us, window.offset_us))
-    return F.window(EVENT_TIME, size, slide, offset)
+        return F.session_window(SPARK_TIME, f"{window.size_us} microseconds")
+    # Windows begin where they do by the event time.
+    offset = (window.offset_us - context.first_us) % window.slide_us
+    size, slide, start = (f"{us} microseconds" for us in (window.size_us, window.slide_us, offset))
+    return F.window(SPARK_TIME, size, slide, start)
 
 
 def _results(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
-    return context.counted(_shaped(frame, node), node)
+    return context.counted(_shaped(frame, node, context), node)
 
 
-def _shaped(frame: DataFrame, node: Grouped) -> DataFrame:
-    """Give results their window's bounds, and final ones their event time."""
-    columns = {"window_start": F.col("window.start"), "window_end": F.col("window.end")}
+def _shaped(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
+    """Give results their window's bounds, and final ones their event time: the last instant of their window."""
+    columns = {f"window_{bound}": from_spark(F.col(f"window.{bound}"), context) for bound in ("start", "end")}
     given = [columns[n].alias(n) if node.window and n in columns else column(n) for n in node.schema.names]
     if node.event_time:
-        given.append(F.window_time("window").alias(EVENT_TIME))
+        given.append(from_spark(F.col("window.end"), context, -1).alias(EVENT_TIME))
     return frame.select(*given)
-
-
-def _timed(time: Column, delay_us: int) -> Column:
-    return time.alias(EVENT_TIME, metadata={_DELAY_KEY: max(delay_us // 1000, 1)})

@@ -21,16 +21,19 @@ class Mark:
     """The watermark of some event times together: the smallest of theirs.
 
     `times` are their keys and delays; `allowed_us` is the shortest lateness after any, by which Spark's is behind.
+    `first_us` is the time that Spark's zero stands for.
     """
 
     times: tuple[tuple[str, int], ...] = ()
     allowed_us: int = 0
+    first_us: int = 0
 
     def at(self, newest: Mapping[str, int], spark_us: int) -> int:
-        """Return the watermark in microseconds, 0 if there is none; what is past for Spark is past here too."""
+        """Return the watermark in microseconds, `first_us` without one; what is past for Spark is past here too."""
         known = [newest[key] - delay for key, delay in self.times if key in newest]
-        own = min(known) if known and len(known) == len(self.times) else 0
-        return max(own, spark_us + self.allowed_us if spark_us else 0, 0)
+        own = min(known) if known and len(known) == len(self.times) else self.first_us
+        by_spark = spark_us + self.first_us + self.allowed_us if spark_us else self.first_us
+        return max(own, by_spark, self.first_us)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class _Step:
     staging: Staging
 
     def __call__(self, turn: Turn) -> Iterator[pa.Table]:
-        turned = self.keyed.turn(turn.rows, turn.state, turn.watermark_us, turn.now_us)
+        turned = self.keyed.turn(turn.rows, turn.state, turn.watermark_us, turn.now_us, ended=turn.ended)
         turn.state, turn.wake_us, turn.ring_us = turned.state, turned.due_us, turned.rings_us
         self._refuse(turned, turn.bucket)
         for output, (table, times) in turned.tables.items():

@@ -57,7 +57,7 @@ def _late(given: DataFrame, node: Grouped, context: Context) -> str | None:
     """Return the watermark by which windows had ended when the rows came, where one row has several windows."""
     if not node.sides or context.mark_column(node) not in given.columns:
         return None
-    return f"greatest({context.mark_column(node)} - {node.lateness_us}, 0)"
+    return f"{context.mark_column(node)} - {node.lateness_us}"
 
 
 def _partials(frame: DataFrame, node: Grouped, context: Context) -> tuple[DataFrame, Panes]:

@@ -1,0 +1,37 @@
+"""Event time as Spark's watermark counts it.
+
+Spark's watermark starts at 0, in 1970, and never goes back, so rows before 1970 would be late from the start. What
+Spark compares with its watermark is therefore a column of its own: microseconds since `first_us`, the year 1. The
+event time of rows, of marks and of results stays what it is. Checkpoints from before have `first_us` 0.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from penstock.spark.hidden import EVENT_TIME, PREFIX
+from penstock.spark.lowering.context import Context, column
+
+SPARK_TIME = PREFIX + "spark_time"
+DELAY_KEY = "spark.watermarkDelayMs"
+
+
+def to_spark(time: Column, context: Context, later_us: int = 0) -> Column:
+    """Return an event time as Spark counts it, so much later."""
+    return F.timestamp_micros(F.unix_micros(time) + F.lit(later_us - context.first_us))
+
+
+def from_spark(time: Column, context: Context, later_us: int = 0) -> Column:
+    """Return what Spark counts as an event time, so much later."""
+    return F.timestamp_micros(F.unix_micros(time) + F.lit(later_us + context.first_us))
+
+
+def known_to_spark(time: Column, name: str) -> Column:
+    """Let Spark know that a column is one that its watermark is compared with."""
+    return time.alias(name, metadata={DELAY_KEY: 0})
+
+
+def with_spark_time(frame: DataFrame, context: Context) -> DataFrame:
+    """Add the column for Spark's own windows."""
+    return frame.withColumn(SPARK_TIME, known_to_spark(to_spark(column(EVENT_TIME), context), SPARK_TIME))
