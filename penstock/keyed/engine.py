@@ -25,6 +25,7 @@ from penstock.keyed.store import NEVER, Entry, Store
 from penstock.process import Context, Declared, Process, Timer, declared, micros_of, time_of
 from penstock.state import Current
 
+_FIRST = micros_of(datetime.min.replace(tzinfo=UTC)) - 1
 # Later than any row: a watermark beyond it is the end of time, after which no new timer fires.
 _LAST = micros_of(datetime(9000, 1, 1, tzinfo=UTC))
 _HINT = 'mend the function, or send such rows aside: Pipeline(..., rejected_to=sink) or on_error="reject"'
@@ -60,12 +61,15 @@ class Keyed:
         """Run the function over the rows of one bucket."""
         return _Turn(self, Store(state), watermark_us, now_us).run(rows)
 
-    def held(self, state: bytes | None, key: str) -> dict[str, Any]:
-        """Return what is kept of a key, by attribute; for those who look from outside."""
-        store = Store(state)
-        (place,) = store.find([key])
-        kept: dict[str, Any] = {} if place is None else pickle.loads(store.data(place))[1]
-        return {name: self.declared.states[name].unpacked(held) for name, held in kept.items()}
+    def held(self, state: bytes | None, key: str, watermark_us: int = 0, now_us: int = 0) -> dict[str, Any]:
+        """Return what is stored for a key and has not expired, by attribute; for those who look from outside."""
+        (place,) = (store := Store(state)).find([key])
+        if place is None:
+            return {}
+        _, kept, expiry, _ = pickle.loads(store.data(place))
+        expired_us = _expired_us(self, watermark_us, now_us)
+        gone = {name for name, at in expiry.items() if expired_us is not None and at <= expired_us}
+        return {name: self.declared.states[name].unpacked(held) for name, held in kept.items() if name not in gone}
 
 
 @dataclass
@@ -93,6 +97,7 @@ class _Turn:
         self.outputs = Outputs(keyed.shapes)
         self.special = {name: spec for name, spec in self.declared.states.items() if not spec.plain}
         self.clock_us = watermark_us if keyed.time else now_us
+        self.expired_us = _expired_us(keyed, watermark_us, now_us)
         self.refused: list[tuple[str, Row]] = []
         self.fresh: list[Entry] = []
 
@@ -112,7 +117,7 @@ class _Turn:
         return self._turned([*touched, *ringing], changed=bool(texts or ringing))
 
     def _turned(self, places: list[int], *, changed: bool) -> Turned:
-        store = self.store.replaced(places, self.fresh, self.clock_us) if changed else self.store
+        store = self.store.replaced(places, self.fresh, self.expired_us) if changed else self.store
         tables = {output.name: (output.table(), output.times) for output in self.outputs.all() if output.rows}
         return Turned(tables, store.bytes(), store.next_due, store.next_ring, self.refused)
 
@@ -122,6 +127,7 @@ class _Turn:
         if start < stop:
             (self._batch if self.declared.batches else self._rows)(before, given, start, stop)
         self._ring()
+        self._expire()
         self._keep(text)
 
     # --- rows -----------------------------------------------------------------------------------
@@ -187,20 +193,26 @@ class _Turn:
                 del timers[name]
 
     def _due(self) -> list[tuple[bool, int, str]]:
-        limits = {"event": self.watermark_us, "processing": self.now_us}
+        # A watermark of 0 is none: timers from before 1970 are not due by it.
+        limits = {"event": self.watermark_us if self.watermark_us > 0 else _FIRST, "processing": self.now_us}
         timers = self.ctx._timers.items()
         return sorted((clock != "event", at, name) for name, (at, clock) in timers if at <= limits[clock])
 
     def _fire(self, timer: Timer, at: int) -> None:
         self.ctx._fired = timer
-        self.current.time_us = at if timer.clock == "event" else self.clock_us
+        current = self.current
+        current.time_us, current.timed = (at, True) if timer.clock == "event" else self._clock()
         try:
             made = self.process.on_timer(timer, self.ctx)
-            self.outputs.take(made or (), self.current.time_us)
+            self.outputs.take(made or (), current.time_us)
         except Exception as error:
             what = f"the key was {self.ctx.key}, the timer {timer}"
             raise self._failed(self.process.on_timer, error, what) from error
-        self.ctx._fired = None
+        self.ctx._fired, current.timed = None, True
+
+    def _clock(self) -> tuple[int, bool]:
+        """Return the time of a processing-time timer, and whether that is the time of anything."""
+        return self.clock_us, self.expired_us is not None
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -213,8 +225,7 @@ class _Turn:
 
     def _load(self, data: Any, head: Row | None) -> None:
         kept, held, expiry, timers = (None, {}, {}, {}) if data is None else pickle.loads(data)
-        gone = [name for name, at in expiry.items() if at <= self.clock_us]
-        for name in (*gone, *(held.keys() - self.declared.states.keys())):
+        for name in held.keys() - self.declared.states.keys():
             held.pop(name, None)
             expiry.pop(name, None)
         for name, spec in self.special.items():
@@ -229,6 +240,18 @@ class _Turn:
             held = held | {name: spec.packed(held[name]) for name, spec in self.special.items() if name in held}
         return pickle.dumps((tuple(self.ctx.key.values()), held, self.current.expiry, self.ctx._timers), 5)
 
+    def _expire(self) -> None:
+        """Delete what no later row or timer can see.
+
+        Not before the rows of this epoch: they may be older than its watermark, if not than that of the one before.
+        """
+        if self.expired_us is None:
+            return
+        values, expiry = self.current.values, self.current.expiry
+        for name in [name for name, at in expiry.items() if at <= self.expired_us]:
+            values.pop(name, None)
+            del expiry[name]
+
     def _keep(self, text: str) -> None:
         held, expiry, timers = self.current.values, self.current.expiry, self.ctx._timers
         if not held and not timers:
@@ -242,6 +265,13 @@ class _Turn:
         message = f"{method.__qualname__} raised {type(error).__name__}: {error}; {what}"
         hint = "mend the function" if method == self.process.on_timer else _HINT
         return FunctionFailed(message, node=self.keyed.label, hint=hint)
+
+
+def _expired_us(keyed: Keyed, watermark_us: int, now_us: int) -> int | None:
+    """Return the time by which state has expired for all rows to come; None before there is a watermark."""
+    if keyed.time is None:
+        return now_us
+    return watermark_us if watermark_us > 0 else None
 
 
 class _Given:
