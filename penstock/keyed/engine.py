@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.errors import FunctionFailed
 from penstock.functions import row_class
 from penstock.keyed.columns import Row, by_key, key_texts, rows_of, values
-from penstock.keyed.outputs import MAIN, Outputs, Shape, shapes
+from penstock.keyed.outputs import MAIN, Outputs, Shape, Unfit, shapes
 from penstock.keyed.store import NEVER, Entry, Store
 from penstock.process import Context, Declared, Process, Timer, declared, micros_of, time_of
 from penstock.state import Current
@@ -28,7 +28,7 @@ from penstock.state import Current
 _FIRST = micros_of(datetime.min.replace(tzinfo=UTC)) - 1
 # Later than any row: a watermark beyond it is the end of time, after which no new timer fires.
 _LAST = micros_of(datetime(9000, 1, 1, tzinfo=UTC))
-_HINT = 'mend the function, or send such rows aside: Pipeline(..., rejected_to=sink) or on_error="reject"'
+_HINT = 'fix the function, or reject such rows: Pipeline(..., rejected_to=sink) or on_error="reject"'
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,11 @@ class Keyed:
 
     def turn(self, rows: pa.Table, state: bytes | None, watermark_us: int, now_us: int) -> Turned:
         """Run the function over the rows of one bucket."""
-        return _Turn(self, Store(state), watermark_us, now_us).run(rows)
+        try:
+            return _Turn(self, Store(state), watermark_us, now_us).run(rows)
+        except Unfit:
+            # Again, with each row checked when it is given: so what the bad ones did is undone.
+            return _Turn(self, Store(state), watermark_us, now_us, careful=True).run(rows)
 
     def held(self, state: bytes | None, key: str, watermark_us: int = 0, now_us: int = 0) -> dict[str, Any]:
         """Return what is stored for a key and has not expired, by attribute; for those who look from outside."""
@@ -86,7 +90,7 @@ class Turned:
 class _Turn:
     """One turn in the making."""
 
-    def __init__(self, keyed: Keyed, store: Store, watermark_us: int, now_us: int) -> None:
+    def __init__(self, keyed: Keyed, store: Store, watermark_us: int, now_us: int, *, careful: bool = False) -> None:
         self.keyed, self.store = keyed, store
         self.watermark_us, self.now_us = watermark_us, now_us
         self.declared = keyed.declared
@@ -94,7 +98,7 @@ class _Turn:
         self.process = self._bound()
         self.ctx = Context(timed=keyed.time is not None, rings=self.declared.rings)
         self.ctx._at, self.ctx._watermark_us, self.ctx._now_us = self.current, watermark_us, now_us
-        self.outputs = Outputs(keyed.shapes)
+        self.outputs = Outputs(keyed.shapes, careful=careful)
         self.special = {name: spec for name, spec in self.declared.states.items() if not spec.plain}
         self.clock_us = watermark_us if keyed.time else now_us
         self.expired_us = _expired_us(keyed, watermark_us, now_us)
