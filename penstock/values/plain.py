@@ -62,18 +62,25 @@ class Plain:
         return self._one_by_one(column)
 
     def _one_by_one(self, column: list[Any]) -> tuple[pa.Array, Misfits]:
+        kept, wrong = self._each(column, self.exact)
+        try:
+            return pa.array(kept, self.arrow), wrong
+        except REFUSED:
+            # What no rule foresees; Arrow says which it is.
+            kept, more = self._each(kept, lambda value: pa.scalar(value, self.arrow))
+            return pa.array(kept, self.arrow), wrong | more
+
+    def _each(self, column: list[Any], take: Callable[[Any], Any]) -> tuple[list[Any], Misfits]:
         kept: list[Any] = [None] * len(column)
         wrong: Misfits = {}
         for number, value in enumerate(column):
             if value is None:
                 continue
             try:
-                kept[number] = pa.scalar(self.exact(value), self.arrow)
-            except Wrong as error:
+                kept[number] = take(value)
+            except (Wrong, *REFUSED) as error:
                 wrong[number] = Misfit(value, self.text, str(error))
-            except REFUSED as error:
-                wrong[number] = Misfit(value, self.text, str(error))
-        return pa.array(kept, self.arrow), wrong
+        return kept, wrong
 
 
 def plain(kind: pa.DataType) -> Plain:
