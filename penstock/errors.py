@@ -224,6 +224,10 @@ class FunctionFailed(RunError):
     """A Python function raised."""
 
 
+class BadResult(RunError):
+    """A Python function returned a value that the declared type of its column cannot hold exactly."""
+
+
 class BadEmit(RunError):
     """A process function gave something that is not a row of one of its outputs."""
 

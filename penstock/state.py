@@ -43,14 +43,18 @@ _HELD: dict[str, tuple[type, ...]] = {
 
 
 class Current:
-    """The key whose turn it is: its values, when they expire, and the time at which they are written now."""
+    """The key whose turn it is: its values, when they expire, and the time of the row or timer that uses them.
 
-    __slots__ = ("expiry", "time_us", "values")
+    `timed` is False where that time is not known: in a processing-time timer before the first watermark.
+    """
+
+    __slots__ = ("expiry", "time_us", "timed", "values")
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.expiry: dict[str, int] = {}
         self.time_us = 0
+        self.timed = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,13 +95,30 @@ class Handle:
         self._at.expiry.pop(self._name, None)
 
     def _held(self) -> Any:
-        return self._at.values.get(self._name)
+        return self._at.values.get(self._name) if not self._ttl_us or self._alive() else None
+
+    def _alive(self) -> bool:
+        """Whether the row or timer at hand may see it: at its time it is younger than its TTL.
+
+        It is not deleted here: rows that are out of order may still come, for which it is young enough.
+        """
+        at, name = self._at, self._name
+        expires = at.expiry.get(name)
+        if not at.timed or name not in at.values:
+            return True
+        if expires is None:
+            # Written when no time was known, or by a version of the process that had no TTL: it counts from now on.
+            at.expiry[name] = at.time_us + self._ttl_us
+            return True
+        return expires > at.time_us
 
     def _hold(self, value: Any) -> None:
-        at = self._at
-        at.values[self._name] = value
-        if self._ttl_us and at.time_us:
-            at.expiry[self._name] = at.time_us + self._ttl_us
+        """Keep what was changed; its age counts from the newest of all changes, so an older row never shortens it."""
+        at, name = self._at, self._name
+        if self._ttl_us and at.timed:
+            expires = at.time_us + self._ttl_us
+            at.expiry[name] = max(expires, at.expiry.get(name, expires)) if name in at.values else expires
+        at.values[name] = value
 
     def _check(self, value: Any, kind: int = 0) -> None:
         self._spec.kinds[kind].check(value, self._name)
@@ -114,6 +135,8 @@ class Value(Handle, Generic[T]):
     def get(self, default: T) -> T: ...
     def get(self, default: T | None = None) -> T | None:
         """Return it, or the default if nothing is set."""
+        if self._ttl_us and not self._alive():
+            return default
         return self._at.values.get(self._name, default)
 
     def set(self, value: T) -> None:
@@ -124,9 +147,11 @@ class Value(Handle, Generic[T]):
         # In every row's way, so the check is made here and told elsewhere.
         if not isinstance(value, self._classes):
             self._check(value)
-        self._at.values[self._name] = value
-        if self._ttl_us:
-            self._hold(value)
+        at = self._at
+        at.values[self._name] = value
+        if self._ttl_us and at.timed:
+            # A value is as old as the row that set it, whatever was there before.
+            at.expiry[self._name] = at.time_us + self._ttl_us
 
 
 class List(Handle, Sequence[T], Generic[T]):

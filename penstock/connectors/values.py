@@ -1,11 +1,9 @@
-"""Python values for a declared column, without any silent change of type."""
+"""Python values for a declared column of rows given in a program: the rules of `penstock.values`, and times as text."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +11,7 @@ import pyarrow as pa
 from penstock.durations import instant
 from penstock.errors import BadSchema, BadValue
 from penstock.schema import Field, arrow_type
+from penstock.values import column_of
 
 
 def column_value(value: Any, field: Field, where: str) -> Any:
@@ -21,64 +20,31 @@ def column_value(value: Any, field: Field, where: str) -> Any:
     >>> column_value(1, Field("price", "double"), "row 0")
     1.0
     """
+    kind = arrow_type(field.type)
     try:
-        return _fit(value, arrow_type(field.type))
-    except (TypeError, ValueError, OverflowError, pa.ArrowInvalid, BadValue) as error:
+        array, wrong = column_of(kind).converted([_timed(value, kind)])
+    except BadValue as error:
         message = f"{where}, column '{field.name}': {value!r} is not a {field.type}"
-        raise BadSchema(message, hint=str(error) or None) from error
+        raise BadSchema(message, hint=str(error)) from error
+    for misfit in wrong.values():
+        message = f"{where}, column '{field.name}': {value!r} is not a {field.type}"
+        raise BadSchema(message, hint=misfit.within(field.name).text)
+    return array[0].as_py()
 
 
-def _fit(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
+def _timed(value: Any, kind: pa.DataType) -> Any:
+    """Return a value with times that are given as text as such."""
     if pa.types.is_timestamp(kind):
-        return _time(value, kind)
-    if pa.types.is_nested(kind):
-        return _nested(value, kind)
-    if pa.types.is_floating(kind) and type(value) is int:
-        value = float(value)
-    if pa.types.is_decimal(kind) and type(value) is int:
-        value = Decimal(value)
-    if type(value) is not _python(kind) and not (isinstance(value, str) and pa.types.is_string(kind)):
-        raise TypeError
-    # Arrow checks what the type alone does not say: the range, the precision, the scale.
-    pa.scalar(value, kind)
-    return value
-
-
-def _python(kind: pa.DataType) -> type:
-    checks: list[tuple[Any, type]] = [
-        (pa.types.is_string, str),
-        (pa.types.is_binary, bytes),
-        (pa.types.is_boolean, bool),
-        (pa.types.is_integer, int),
-        (pa.types.is_floating, float),
-        (pa.types.is_decimal, Decimal),
-        (pa.types.is_date, date),
-        (pa.types.is_duration, timedelta),
-    ]
-    return next((python for check, python in checks if check(kind)), type(None))
-
-
-def _time(value: Any, kind: pa.DataType) -> datetime:
-    if kind.tz is None:
-        if isinstance(value, datetime) and value.tzinfo is None:
-            return value
-        raise TypeError
-    if not isinstance(value, str | datetime):
-        raise TypeError
-    return instant(value)
-
-
-def _nested(value: Any, kind: pa.DataType) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = dataclasses.asdict(value)
+        return instant(value) if kind.tz and isinstance(value, str) else value
+    if not pa.types.is_nested(kind):
+        return value
     if pa.types.is_list(kind) and isinstance(value, list | tuple):
-        return [_fit(part, kind.value_type) for part in value]
+        return [_timed(part, kind.value_type) for part in value]
     if pa.types.is_map(kind) and isinstance(value, Mapping):
-        return [(_fit(k, kind.key_type), _fit(v, kind.item_type)) for k, v in value.items()]
+        return [(_timed(key, kind.key_type), _timed(item, kind.item_type)) for key, item in value.items()]
+    if pa.types.is_struct(kind) and dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
     if pa.types.is_struct(kind) and isinstance(value, Mapping):
-        unknown = set(value) - {part.name for part in kind}
-        if not unknown:
-            return {part.name: _fit(value.get(part.name), part.type) for part in kind}
-    raise TypeError
+        kinds = {part.name: part.type for part in kind}
+        return {name: _timed(part, kinds[name]) if name in kinds else part for name, part in value.items()}
+    return value

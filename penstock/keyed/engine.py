@@ -19,13 +19,13 @@ import pyarrow as pa
 from penstock.errors import FunctionFailed
 from penstock.functions import row_class
 from penstock.keyed.columns import Row, by_key, key_texts, rows_of, values
-from penstock.keyed.outputs import MAIN, Outputs, Shape, shapes
+from penstock.keyed.outputs import MAIN, Outputs, Shape, Unfit, shapes
 from penstock.keyed.store import NEVER, Entry, Store
 from penstock.process import Context, Declared, Process, Timer, declared, time_of
 from penstock.state import Current
-from penstock.windows import LAST_US
+from penstock.windows import FIRST_US, LAST_US
 
-_HINT = 'mend the function, or send such rows aside: Pipeline(..., rejected_to=sink) or on_error="reject"'
+_HINT = 'fix the function, or reject such rows: Pipeline(..., rejected_to=sink) or on_error="reject"'
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,22 @@ class Keyed:
         self, rows: pa.Table, state: bytes | None, watermark_us: int, now_us: int, *, ended: bool = False
     ) -> Turned:
         """Run the function over the rows of one bucket; with `ended`, no timer that is set now fires."""
-        turn = _Turn(self, Store(state), watermark_us, now_us)
-        turn.ended = ended or watermark_us >= LAST_US
-        return turn.run(rows)
+        ended = ended or watermark_us >= LAST_US
+        try:
+            return _Turn(self, Store(state), watermark_us, now_us, ended=ended).run(rows)
+        except Unfit:
+            # Again, with each row checked when it is given: so what the bad ones did is undone.
+            return _Turn(self, Store(state), watermark_us, now_us, ended=ended, careful=True).run(rows)
 
-    def held(self, state: bytes | None, key: str) -> dict[str, Any]:
-        """Return what is kept of a key, by attribute; for those who look from outside."""
-        store = Store(state)
-        (place,) = store.find([key])
-        kept: dict[str, Any] = {} if place is None else pickle.loads(store.data(place))[1]
-        return {name: self.declared.states[name].unpacked(held) for name, held in kept.items()}
+    def held(self, state: bytes | None, key: str, watermark_us: int = FIRST_US, now_us: int = 0) -> dict[str, Any]:
+        """Return what is stored for a key and has not expired, by attribute; for those who look from outside."""
+        (place,) = (store := Store(state)).find([key])
+        if place is None:
+            return {}
+        _, kept, expiry, _ = pickle.loads(store.data(place))
+        expired_us = _expired_us(self, watermark_us, now_us)
+        gone = {name for name, at in expiry.items() if expired_us is not None and at <= expired_us}
+        return {name: self.declared.states[name].unpacked(held) for name, held in kept.items() if name not in gone}
 
 
 @dataclass
@@ -84,18 +90,21 @@ class Turned:
 class _Turn:
     """One turn in the making."""
 
-    def __init__(self, keyed: Keyed, store: Store, watermark_us: int, now_us: int) -> None:
+    def __init__(
+        self, keyed: Keyed, store: Store, watermark_us: int, now_us: int, *, ended: bool = False, careful: bool = False
+    ) -> None:
         self.keyed, self.store = keyed, store
         self.watermark_us, self.now_us = watermark_us, now_us
-        self.ended = False
+        self.ended = ended
         self.declared = keyed.declared
         self.current = Current()
         self.process = self._bound()
         self.ctx = Context(timed=keyed.time is not None, rings=self.declared.rings)
         self.ctx._at, self.ctx._watermark_us, self.ctx._now_us = self.current, watermark_us, now_us
-        self.outputs = Outputs(keyed.shapes)
+        self.outputs = Outputs(keyed.shapes, careful=careful)
         self.special = {name: spec for name, spec in self.declared.states.items() if not spec.plain}
         self.clock_us = watermark_us if keyed.time else now_us
+        self.expired_us = _expired_us(keyed, watermark_us, now_us)
         self.refused: list[tuple[str, Row]] = []
         self.fresh: list[Entry] = []
 
@@ -115,7 +124,7 @@ class _Turn:
         return self._turned([*touched, *ringing], changed=bool(texts or ringing))
 
     def _turned(self, places: list[int], *, changed: bool) -> Turned:
-        store = self.store.replaced(places, self.fresh, self.clock_us) if changed else self.store
+        store = self.store.replaced(places, self.fresh, self.expired_us) if changed else self.store
         tables = {output.name: (output.table(), output.times) for output in self.outputs.all() if output.rows}
         return Turned(tables, store.bytes(), store.next_due, store.next_ring, self.refused)
 
@@ -125,6 +134,7 @@ class _Turn:
         if start < stop:
             (self._batch if self.declared.batches else self._rows)(before, given, start, stop)
         self._ring()
+        self._expire()
         self._keep(text)
 
     # --- rows -----------------------------------------------------------------------------------
@@ -196,14 +206,19 @@ class _Turn:
 
     def _fire(self, timer: Timer, at: int) -> None:
         self.ctx._fired = timer
-        self.current.time_us = at if timer.clock == "event" else self.clock_us
+        current = self.current
+        current.time_us, current.timed = (at, True) if timer.clock == "event" else self._clock()
         try:
             made = self.process.on_timer(timer, self.ctx)
-            self.outputs.take(made or (), self.current.time_us)
+            self.outputs.take(made or (), current.time_us)
         except Exception as error:
             what = f"the key was {self.ctx.key}, the timer {timer}"
             raise self._failed(self.process.on_timer, error, what) from error
-        self.ctx._fired = None
+        self.ctx._fired, current.timed = None, True
+
+    def _clock(self) -> tuple[int, bool]:
+        """Return the time of a processing-time timer, and whether that is the time of anything."""
+        return self.clock_us, self.expired_us is not None
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -216,8 +231,7 @@ class _Turn:
 
     def _load(self, data: Any, head: Row | None) -> None:
         kept, held, expiry, timers = (None, {}, {}, {}) if data is None else pickle.loads(data)
-        gone = [name for name, at in expiry.items() if at <= self.clock_us]
-        for name in (*gone, *(held.keys() - self.declared.states.keys())):
+        for name in held.keys() - self.declared.states.keys():
             held.pop(name, None)
             expiry.pop(name, None)
         for name, spec in self.special.items():
@@ -232,6 +246,18 @@ class _Turn:
             held = held | {name: spec.packed(held[name]) for name, spec in self.special.items() if name in held}
         return pickle.dumps((tuple(self.ctx.key.values()), held, self.current.expiry, self.ctx._timers), 5)
 
+    def _expire(self) -> None:
+        """Delete what no later row or timer can see.
+
+        Not before the rows of this epoch: they may be older than its watermark, if not than that of the one before.
+        """
+        if self.expired_us is None:
+            return
+        values, expiry = self.current.values, self.current.expiry
+        for name in [name for name, at in expiry.items() if at <= self.expired_us]:
+            values.pop(name, None)
+            del expiry[name]
+
     def _keep(self, text: str) -> None:
         held, expiry, timers = self.current.values, self.current.expiry, self.ctx._timers
         if not held and not timers:
@@ -245,6 +271,13 @@ class _Turn:
         message = f"{method.__qualname__} raised {type(error).__name__}: {error}; {what}"
         hint = "mend the function" if method == self.process.on_timer else _HINT
         return FunctionFailed(message, node=self.keyed.label, hint=hint)
+
+
+def _expired_us(keyed: Keyed, watermark_us: int, now_us: int) -> int | None:
+    """Return the time by which state has expired for all rows to come; None before there is a watermark."""
+    if keyed.time is None:
+        return now_us
+    return watermark_us if watermark_us > FIRST_US else None
 
 
 class _Given:

@@ -1,4 +1,8 @@
-"""What a process function gives: rows for its outputs, checked when they are given, in Arrow at the end of a turn."""
+"""What a process function gives: rows for its outputs, in Arrow at the end of a turn.
+
+Names of columns are checked when a row is given. Values are checked all together, when they are converted: if one does
+not fit its type, the turn runs again and checks each row as it is given, so that what a bad row did can be undone.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,20 @@ import pyarrow as pa
 from penstock.errors import BadEmit, choices
 from penstock.process import Declared
 from penstock.schema import Schema
+from penstock.values import rows_of
 
 MAIN = "main"
+
+
+class Unfit(Exception):
+    """Some rows of a turn do not fit the types of their output."""
 
 
 class Shape:
     """An output's name and columns, and which of these hold what can be changed in place."""
 
     def __init__(self, name: str, schema: Schema) -> None:
-        self.name, self.schema = name, schema.nullable()
+        self.name, self.schema, self.fits = name, schema.nullable(), rows_of(schema)
         self.names, self.known, self.arrow = schema.names, frozenset(schema.names), self.schema.arrow
         self.nested = [i for i, field in enumerate(self.arrow) if pa.types.is_nested(field.type)]
         # Of a whole and plain row, all values in one call; of a single column that would be no sequence.
@@ -36,9 +45,10 @@ def shapes(process: Declared) -> tuple[Shape, ...]:
 class Output:
     """The rows of one output in one turn, column values in the order of its schema, and their event times."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, *, careful: bool = False) -> None:
         self.shape, self.name, self.names, self.known = shape, shape.name, shape.names, shape.known
-        self.picked = shape.picked
+        self.picked = None if careful else shape.picked
+        self.careful = careful
         self.rows: list[Sequence[Any]] = []
         self.times: list[int] = []
 
@@ -52,28 +62,31 @@ class Output:
         values = list(map(row.get, self.names))
         for place in self.shape.nested:
             values[place] = _copied(values[place])
+        if self.careful:
+            self._check(values)
         return values
 
     def table(self) -> pa.Table:
-        """Return the rows in Arrow."""
-        columns = zip(*self.rows, strict=True) if self.rows else [[] for _ in self.names]
-        arrays = [self._column(list(column), field) for column, field in zip(columns, self.shape.arrow, strict=True)]
+        """Return the rows in Arrow; raises if one does not fit."""
+        columns = map(list, zip(*self.rows, strict=True)) if self.rows else ([] for _ in self.names)
+        arrays, wrong = self.shape.fits.arrays(list(columns))
+        if wrong:
+            raise Unfit
         return pa.Table.from_arrays(arrays, schema=self.shape.arrow)
 
-    def _column(self, given: list[Any], field: pa.Field) -> pa.Array:
-        try:
-            return pa.array(given, field.type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            wrong = next((one for one in given if not _fits(one, field.type)), None)
-            message = f"a row for output '{self.name}' has {wrong!r} in the column '{field.name}'"
-            raise BadEmit(message, hint=f"its type is {self.shape.schema.field(field.name).type}; {error}") from error
+    def _check(self, values: list[Any]) -> None:
+        _, wrong = self.shape.fits.arrays([[value] for value in values])
+        for misfit in wrong.values():
+            message = f"a row for output '{self.name}' does not fit: {misfit}"
+            raise BadEmit(message)
 
 
 class Outputs:
     """All outputs of a process in one turn."""
 
-    def __init__(self, shapes: Sequence[Shape]) -> None:
-        self.main, *sides = map(Output, shapes)
+    def __init__(self, shapes: Sequence[Shape], *, careful: bool = False) -> None:
+        """Take the outputs; `careful` checks the values of each row when it is given."""
+        self.main, *sides = (Output(shape, careful=careful) for shape in shapes)
         self.sides = {output.name: output for output in sides}
 
     def take(self, emits: Iterable[Any], time_us: int) -> None:
@@ -134,11 +147,3 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [_copied(one) for one in value]
     return {key: _copied(one) for key, one in value.items()} if isinstance(value, Mapping) else value
-
-
-def _fits(one: Any, kind: pa.DataType) -> bool:
-    try:
-        pa.array([one], kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return False
-    return True

@@ -69,9 +69,10 @@ class Store:
         """Return the pickle at a place."""
         return self.batch.column(1)[place].as_buffer()
 
-    def replaced(self, places: Collection[int], fresh: Sequence[Entry], clock_us: int) -> Store:
-        """Return the store with other entries for some keys, and without those that have expired."""
-        kept = (self._expires > clock_us) | (self._due != NEVER) | (self._rings != NEVER)
+    def replaced(self, places: Collection[int], fresh: Sequence[Entry], expired_us: int | None) -> Store:
+        """Return the store with other entries for some keys, and without those that have expired by a time."""
+        kept = (self._due != NEVER) | (self._rings != NEVER)
+        kept |= self._expires > (np.iinfo(np.int64).min if expired_us is None else expired_us)
         kept[list(places)] = False
         old = self.batch if kept.all() else self.batch.filter(pa.array(kept))
         columns = [

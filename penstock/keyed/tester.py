@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -83,8 +84,9 @@ class ProcessTester:
         return taken
 
     def state(self, *key: Any) -> dict[str, Any]:
-        """Return what is kept of a key, by attribute; empty if nothing is."""
-        return self._keyed(self.keys).held(self._state, *key_texts([dict(zip(self.keys, key, strict=True))]))
+        """Return what is stored for a key and has not expired, by attribute; empty if nothing is."""
+        (text,) = key_texts([dict(zip(self.keys, key, strict=True))])
+        return self._keyed(self.keys).held(self._state, text, self._watermark_us, micros_of(self.now))
 
     def _turn(self, table: pa.Table | None) -> None:
         if table is None:
@@ -105,7 +107,9 @@ class ProcessTester:
         if self.event_time is None:
             return table
         table = table.append_column(_TIME, table.column(self.event_time).cast(pa.timestamp("us", "UTC")))
-        late = pc.less(table.column(_TIME).cast(pa.int64()), self._watermark_us)
+        # Before the first watermark no row is late, however old it is.
+        first_us = self._watermark_us or np.iinfo(np.int64).min
+        late = pc.less(table.column(_TIME).cast(pa.int64()), first_us)
         names = [name for name in table.column_names if name != _TIME]
         self._given[LATE] += rows_of(table.filter(late), names)
         return table.filter(pc.invert(late))

@@ -13,8 +13,11 @@ from penstock.aggregates import Aggregator
 from penstock.errors import FunctionFailed
 from penstock.native.steps import PANE, TICK, TIME
 from penstock.schema import Schema, arrow_type
+from penstock.values import Column, Misfit, column_of
 
 Group = tuple[Any, ...]
+# What a value that does not fit is called; a result has a column's name.
+ACCUMULATOR, RESULT = "the accumulator", "the result"
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class Folds:
         for fold in self.folds:
             accs = self._folded(fold, groups, rows)
             made = [{"at": at, "acc": accs[group]} for group, at in zip(last, times, strict=True)]
-            table = table.append_column(fold.column, pa.array(made, arrow_type(fold.type)))
+            fits = column_of(arrow_type(fold.type))
+            table = table.append_column(fold.column, typed(fold.aggregator, self.node, made, fits, ACCUMULATOR))
         return table.append_column(TICK, pa.repeat(False, table.num_rows))
 
     def _folded(self, fold: Fold, groups: list[Group], rows: pa.Table) -> dict[Group, Any]:
@@ -66,7 +70,29 @@ def called(aggregator: Aggregator, node: str, step: Callable[..., Any], *given: 
     try:
         return step(*given)
     except Exception as error:
-        kind = getattr(aggregator, "fn", step)
-        name = getattr(kind, "__qualname__", repr(kind))
-        message = f"{name} raised {type(error).__name__}: {error}; it was given {given}"
-        raise FunctionFailed(message, node=node, hint="mend the function and run again") from error
+        message = f"{_name(aggregator, step)} raised {type(error).__name__}: {error}; it was given {given}"
+        raise FunctionFailed(message, node=node, hint="fix the function and run again") from error
+
+
+def typed(aggregator: Aggregator, node: str, made: list[Any], fits: Column, what: str) -> pa.Array:
+    """Return accumulators or results in Arrow; one that does not fit its declared type stops the job.
+
+    It is made of many rows, so there is none that could be rejected for it.
+    """
+    array, wrong = fits.converted(made)
+    for misfit in wrong.values():
+        raise unfit(aggregator, node, misfit.without(1) if what == ACCUMULATOR else misfit, what)
+    return array
+
+
+def unfit(aggregator: Aggregator, node: str, misfit: Misfit, what: str) -> FunctionFailed:
+    """Return the error for an accumulator or a result that does not fit."""
+    misfit.what = what
+    message = f"{_name(aggregator, type(aggregator))} does not give what it declares: {misfit}"
+    hint = "fix the function, or the types that it declares: state for accumulators, result for what finish() returns"
+    return FunctionFailed(message, node=node, hint=hint)
+
+
+def _name(aggregator: Aggregator, step: Any) -> str:
+    kind = getattr(aggregator, "fn", step)
+    return str(getattr(kind, "__qualname__", repr(kind)))

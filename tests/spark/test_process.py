@@ -36,6 +36,7 @@ class Anything(ps.Process):
     sides = {"sums": "k string, total bigint, names array<string>"}
     total = ps.state.value(int)
     brief = ps.state.value(int, ttl="40s")
+    recent = ps.state.list(int, ttl="5s")
     names = ps.state.list(str)
     counts = ps.state.map(str, int)
     most = ps.state.reducing(int, max)
@@ -45,11 +46,12 @@ class Anything(ps.Process):
         self.counts[row["op"]] = self.counts.get(row["op"], 0) + 1
         self.most.add(row["n"])
         if row["op"] == "emit":
-            seen = f"{self.brief.get()} {self.most.get()} {sorted(self.counts.items())}"
+            seen = f"{self.brief.get()} {self.recent.get()} {self.most.get()} {sorted(self.counts.items())}"
             yield {**ctx.key, "what": seen, "n": self.total.get(), "at": ctx.event_time}
             yield "sums", {**ctx.key, "total": self.total.get(), "names": self.names}
         elif row["op"] == "brief":
             self.brief.set(row["n"])
+            self.recent.append(row["n"])
         elif row["op"] == "timer":
             ctx.set_timer(row["ts"] + timedelta(seconds=row["n"]), f"t{row['n'] % 3}")
         elif row["op"] == "clock":
@@ -65,7 +67,9 @@ class Anything(ps.Process):
         self.names.append(timer.name)
         if timer.name == "t2" and len(self.names) < 9:
             ctx.set_timer(timer.at + timedelta(seconds=15), "t2")
-        yield {**ctx.key, "what": timer.name, "n": self.total.get(), "at": timer.at if timer.clock == "event" else None}
+        self.recent.append(-len(self.names))
+        what = f"{timer.name} {self.brief.get()} {self.recent.get()}"
+        yield {**ctx.key, "what": what, "n": self.total.get(), "at": timer.at if timer.clock == "event" else None}
 
 
 def acts(seed: int) -> list[Any]:
@@ -135,6 +139,27 @@ def test_spark_gives_what_the_unit_test_gives(settings: Settings, seed: int) -> 
     assert out.counts["main"].rows_in == len(main)
 
 
+class Burst(ps.Process):
+    """The one of the README: more than three failures, none a minute after the one before."""
+
+    output = "k string, failures bigint, since timestamp"
+    failed = ps.state.list("timestamp", ttl="1m")
+
+    def on_row(self, row: Row, ctx: ps.Context) -> Iterator[Any]:
+        self.failed.append(row["ts"])
+        if len(self.failed) > 3:
+            yield {**ctx.key, "failures": len(self.failed), "since": self.failed[0]}
+
+
+def test_a_row_does_not_see_state_that_is_older_than_its_ttl_at_the_rows_own_time(settings: Settings) -> None:
+    hours = [{"k": "slow", "op": "", "n": 0, "ts": at(3600 * hour)} for hour in range(6)]
+    quick = [{"k": "fast", "op": "", "n": 0, "ts": at(50 * number)} for number in range(4)]
+    made = source("rows").event_time("ts", "5s").key_by("k").process(Burst)
+    # All in one epoch, in which the watermark does not move.
+    out = run_to_end(ps.Pipeline("bursts", made.to(ps.collect())), {"rows": [*quick, *hours]}, settings=settings)
+    assert out["collect"] == [{"k": "fast", "failures": 4, "since": at(0)}]
+
+
 class Peaks(ps.Process):
     """Windows that are above the one before; as a batch."""
 
@@ -165,7 +190,7 @@ def test_a_process_stands_between_windows_and_needs_no_event_time(settings: Sett
     # Peaks at 10, 20, 40 and 60 s; those at 20 and 40 are of one batch, and have the time of its newest row.
     assert found == [(at(30), 1, 1), (at(60), 3, 3)]
     fired, emitted = out["untimed-rows"]
-    assert (fired["what"], fired["n"]) == ("clock", 38)
+    assert (fired["what"], fired["n"]) == ("clock None [-1]", 38), "what has a TTL expired by the clock"
     assert (emitted["n"], emitted["at"]) == (38, None)
     assert out.counts["untimed"].rejected == 1, "a timer of event time on a stream without one"
 

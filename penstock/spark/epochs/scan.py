@@ -41,6 +41,7 @@ from penstock.spark.epochs.pacer import USUAL, Limits
 from penstock.spark.epochs.staging import PLANNING, Staging, rejected_table
 from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
 from penstock.spark.lowering.marks import Marks, mark_column
+from penstock.values import fit_array
 from penstock.windows import FIRST_US
 
 # The local property by which the epoch writer hands the bounds of an epoch to its tasks.
@@ -351,7 +352,7 @@ def _tick_rows(times: tuple[int, ...], output: Schema) -> pa.RecordBatch:
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:
-    """Give a batch the declared columns and types; nothing is lost in a cast."""
+    """Give a batch the declared columns and types; a value that does not fit stops the job."""
     wanted = schema.nullable().arrow
     if batch.schema.equals(wanted):
         return batch
@@ -359,11 +360,13 @@ def conform(batch: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:
     if missing:
         message = f"the source gave no column '{missing[0]}'; it gave {', '.join(batch.schema.names)}"
         raise SourceFailed(message, node=f"read '{name}'", hint=f"its schema says {schema.ddl}")
-    try:
-        columns = [batch.column(field.name).cast(field.type) for field in wanted]
-    except pa.ArrowInvalid as error:
-        message = f"the source's rows do not fit its schema: {error}"
-        raise SourceFailed(message, node=f"read '{name}'", hint=f"its schema says {schema.ddl}") from error
+    columns = []
+    for field in wanted:
+        column, wrong = fit_array(batch.column(field.name), field.type)
+        for misfit in wrong.values():
+            message = f"the source's rows do not fit its schema: {misfit.within(field.name)}"
+            raise SourceFailed(message, node=f"read '{name}'", hint=f"its schema says {schema.ddl}")
+        columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 

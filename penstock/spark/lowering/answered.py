@@ -6,6 +6,7 @@ See `penstock.spark.epochs.answers` for where answers are stored, and when they 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,20 +18,24 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from penstock.plan.node import Node
 from penstock.plan.nodes import PythonNode
 from penstock.plan.replay import naming_columns
-from penstock.schema import arrow_type
 from penstock.spark.epochs.answers import AnswerStore, NodeAnswers, Stored, StoredRefusal, TaskAnswers
 from penstock.spark.epochs.scan import current_epoch, current_partition
+from penstock.spark.epochs.staging import rejected_rows
 from penstock.spark.hidden import PREFIX
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.udf import array_function
+from penstock.values import Column as Values
 
 if TYPE_CHECKING:
     from penstock.spark.lowering.python_nodes import Stage
 
 KEYS = (PREFIX + "hash_1", PREFIX + "hash_2")
-_DIGEST = b"penstock.rows"
+_DIGEST, _REJECTED = b"penstock.rows", b"penstock.rejected"
 
-Make = Callable[[dict[str, Any], tuple[Any, ...], list[Any]], Any]
+# Why each row of a batch is rejected; None for the others.
+Reasons = list[str | None]
+RowOf = Callable[[int], dict[str, Any]]
+Make = Callable[[dict[str, Any], tuple[Any, ...]], Any]
 
 
 def answers_of(node: PythonNode, context: Context) -> NodeAnswers | None:
@@ -62,24 +67,33 @@ def _has_map(kind: DataType) -> bool:
     return isinstance(kind, MapType | VariantType)
 
 
-def answered_udf(stage: Stage, make: Make, returned: str, answers: NodeAnswers) -> Any:
+def answered_udf(stage: Stage, make: Make, returned: str, fits: Values, answers: NodeAnswers) -> Any:
     """Return a function over rows as an Arrow UDF over a row and its hashes."""
-    kind = arrow_type(returned)
 
     def call(rows: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         refused: list[tuple[str, dict[str, Any]]] = []
         with stage.helper() as extra, answers.task(current_epoch(), current_partition()) as task:
             for batch, *keys in rows:
-                given = batch.to_pylist()
-                known = _known(task, keys, len(given))
-                made, reasons = _made(stage, lambda row: make(row, extra, refused), given, known, refused)
-                array = stage.typed(made, kind)
+                known = _known(task, keys, len(batch))
+                asked = list(zip(batch.to_pylist(), known, strict=True))
+                array, reasons = stage.called(asked, partial(_answer, make, extra), fits, row_of(batch))
+                refused += rejected(reasons, row_of(batch))
                 store(task, keys, array, reasons, [one is None for one in known])
                 yield array
         # After the answers are stored: a retry of this task, which uses them, writes the same file again.
         stage.put(refused)
 
     return array_function(call, returned, inputs=3).asNondeterministic()
+
+
+def row_of(batch: pa.Array | pa.RecordBatch) -> RowOf:
+    """Return the rows of a batch as they came: a function may have changed those that it was given."""
+    return lambda number: batch.slice(number, 1).to_pylist()[0]
+
+
+def rejected(reasons: Reasons, row: RowOf) -> list[tuple[str, dict[str, Any]]]:
+    """Return the rows that are rejected, and why."""
+    return [(reason, row(number)) for number, reason in enumerate(reasons) if reason is not None]
 
 
 def _known(task: TaskAnswers, keys: list[pa.Array], rows: int) -> list[Stored | None]:
@@ -89,26 +103,17 @@ def _known(task: TaskAnswers, keys: list[pa.Array], rows: int) -> list[Stored | 
     return [task.take(key) for key in zip(first, second, strict=True)]
 
 
-def _made(
-    stage: Stage, make: Callable[[Any], Any], given: list[Any], known: list[Stored | None], refused: list[Any]
-) -> tuple[list[Any], list[str | None]]:
-    """Return what became of rows, and why some were refused."""
-    made: list[Any] = []
-    reasons: list[str | None] = []
-    for row, stored in zip(given, known, strict=True):
-        before = len(refused)
-        if stored is None:
-            made.append(make(row))
-        elif stored.refused is not None:
-            stage.refuse(StoredRefusal(stored.refused), row, refused)
-            made.append(None)
-        else:
-            made.append(stored.made)
-        reasons.append(refused[-1][0] if len(refused) > before else None)
-    return made, reasons
+def _answer(make: Make, extra: tuple[Any, ...], asked: tuple[Any, Stored | None]) -> Any:
+    """Return the stored answer to a row, or call the function."""
+    row, stored = asked
+    if stored is None:
+        return make(row, extra)
+    if stored.refused is not None:
+        raise StoredRefusal(stored.refused)
+    return stored.made
 
 
-def store(task: TaskAnswers, keys: list[pa.Array], made: pa.Array, reasons: list[str | None], new: list[bool]) -> None:
+def store(task: TaskAnswers, keys: list[pa.Array], made: pa.Array, reasons: Reasons, new: list[bool]) -> None:
     """Store the answers that are new."""
     if all(new):
         task.put(keys, made, reasons)
@@ -118,14 +123,11 @@ def store(task: TaskAnswers, keys: list[pa.Array], made: pa.Array, reasons: list
         task.put([array.filter(chosen) for array in keys], made.filter(chosen), kept)
 
 
-def answered_batches(
-    batches: Iterator[pa.RecordBatch],
-    call: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    answers: NodeAnswers,
-) -> Iterator[pa.RecordBatch]:
+def answered_batches(batches: Iterator[pa.RecordBatch], stage: Stage, answers: NodeAnswers) -> Iterator[pa.RecordBatch]:
     """Call a function over whole batches, or return what it returned for a partition of the same rows.
 
     Batches have no rows to compare, so the answers of a partition are used if all its rows are the same, in any order.
+    The rows that were rejected are stored with them.
     """
     task = answers.task(current_epoch(), current_partition())
     digest = _Digest()
@@ -135,15 +137,33 @@ def answered_batches(
         given = list(counted)
         found = [table for table in stored if table.schema.metadata.get(_DIGEST) == digest.text]
         if found:
+            stage.put_table(_read(found[0].schema.metadata[_REJECTED]))
             yield from found[0].to_batches()
             return
         counted = iter(given)
-    made = []
-    for batch in call(counted):
+    made: list[pa.RecordBatch] = []
+    refused: list[tuple[str, dict[str, Any]]] = []
+    for batch in stage.call_batches(counted, refused):
         made.append(batch)
         yield batch
-    if made:
-        task.write(pa.Table.from_batches(made).replace_schema_metadata({_DIGEST: digest.text}))
+    if made or refused:
+        table = pa.Table.from_batches(made, stage.output.nullable().arrow)
+        rejects = rejected_rows(stage.node, current_epoch(), refused)
+        task.write(table.replace_schema_metadata({_DIGEST: digest.text, _REJECTED: _written(rejects)}))
+        stage.put_table(rejects)
+
+
+def _written(table: pa.Table) -> bytes:
+    data = pa.BufferOutputStream()
+    with pa.ipc.new_stream(data, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = data.getvalue().to_pybytes()
+    return found
+
+
+def _read(data: bytes) -> pa.Table:
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all()
 
 
 class _Digest:

@@ -7,10 +7,10 @@ do not, so each takes its row's hidden columns along.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -20,13 +20,14 @@ from penstock.schema import arrow_type
 from penstock.spark.epochs.answers import Stored, StoredRefusal, TaskAnswers
 from penstock.spark.epochs.scan import current_epoch, current_partition
 from penstock.spark.hidden import hidden
-from penstock.spark.lowering.answered import row_keys, store
+from penstock.spark.lowering.answered import rejected, row_keys, store
 from penstock.spark.lowering.async_calls import Answer, AsyncCaller, Calls
 from penstock.spark.lowering.context import Context, keep_hidden, row
 from penstock.spark.lowering.exchange import exchanged
 from penstock.spark.lowering.lower import lower
 from penstock.spark.lowering.python_nodes import OUT, Stage, as_dict, stage_of
 from penstock.spark.udf import array_function
+from penstock.values import Rows, rows_of
 
 _ROW, _BESIDE = "row", "beside"
 
@@ -37,17 +38,17 @@ def _map_async(node: MapAsync, context: Context, frame: DataFrame) -> DataFrame:
         # The bound is the job's: fewer calls at once than tasks means fewer tasks.
         frame = exchanged(frame, node.concurrency)
     stage, calls = stage_of(node, context), _calls(node, context)
-    made, keys = struct_type(node.schema), row_keys(frame, node.input)
+    made, keys, fits = struct_type(node.schema), row_keys(frame, node.input), rows_of(node.schema)
     if node.in_order or not hidden(frame.columns):
         called = frame.select(
-            _udf(stage, calls, made, beside=False)(row(node.input), *keys).alias(OUT), *keep_hidden(frame)
+            _udf(stage, calls, made, fits, beside=False)(row(node.input), *keys).alias(OUT), *keep_hidden(frame)
         )
         return called.filter(F.col(OUT).isNotNull()).select(f"{OUT}.*", *keep_hidden(frame))
     beside = F.struct(*keep_hidden(frame))
     kinds = ", ".join(f"{name}: {frame.schema[name].dataType.simpleString()}" for name in hidden(frame.columns))
     returned = f"struct<{_ROW}: {made}, {_BESIDE}: struct<{kinds}>>"
     whole = F.struct(row(node.input).alias(_ROW), beside.alias(_BESIDE))
-    called = frame.select(_udf(stage, calls, returned, beside=True)(whole, *keys).alias(OUT))
+    called = frame.select(_udf(stage, calls, returned, fits, beside=True)(whole, *keys).alias(OUT))
     return called.filter(F.col(OUT).isNotNull()).select(f"{OUT}.{_ROW}.*", *_restored(frame))
 
 
@@ -71,7 +72,7 @@ class _Asked(NamedTuple):
     stored: Stored | None = None
 
 
-def _udf(stage: Stage, calls: Calls, returned: str, *, beside: bool) -> Any:
+def _udf(stage: Stage, calls: Calls, returned: str, fits: Rows, *, beside: bool) -> Any:
     kind = arrow_type(returned)
     stored = stage.answers
     assert stored is not None
@@ -83,7 +84,8 @@ def _udf(stage: Stage, calls: Calls, returned: str, *, beside: bool) -> Any:
             AsyncCaller(calls, _argument(stage, beside=beside), _known) as caller,
         ):
             for answers in caller.answers(_asked(task, batch) for batch in rows):
-                yield _stored(task, answers, stage, kind, refused, beside=beside)
+                made = _stored(task, answers, stage, fits, refused, beside=beside)
+                yield _with_beside(made, answers, kind) if beside else made
         # After the answers are stored: a retry of this task, which uses them, writes the same file again.
         stage.put(refused)
 
@@ -103,31 +105,37 @@ def _known(asked: _Asked) -> Answer | None:
 
 
 def _argument(stage: Stage, *, beside: bool) -> Callable[[_Asked], Any]:
-    return (lambda asked: stage.given(asked.row[_ROW])) if beside else (lambda asked: stage.given(asked.row))
+    # A copy: what the function does to it must not show in a rejected row.
+    return lambda asked: stage.given(dict(_row(asked, beside=beside)))
+
+
+def _row(asked: _Asked, *, beside: bool) -> dict[str, Any]:
+    row: dict[str, Any] = asked.row[_ROW] if beside else asked.row
+    return row
 
 
 def _stored(
-    task: TaskAnswers, answers: list[Answer], stage: Stage, kind: pa.DataType, refused: list[Any], *, beside: bool
+    task: TaskAnswers, answers: list[Answer], stage: Stage, fits: Rows, refused: list[Any], *, beside: bool
 ) -> pa.Array:
     """Return answers as Arrow, and store those that are new."""
-    made, reasons = [], []
-    for answer in answers:
-        before = len(refused)
-        made.append(_made(answer, stage, refused, beside=beside))
-        reasons.append(refused[-1][0] if len(refused) > before else None)
-    array = stage.typed(made, kind)
+
+    def row(number: int) -> dict[str, Any]:
+        return _row(answers[number].row, beside=beside)
+
+    array, reasons = stage.called(answers, partial(_made, stage), fits, row)
+    refused += rejected(reasons, row)
     keys = [pa.array([answer.row[number] for answer in answers], pa.int64()) for number in (1, 2)]
-    alone = pc.struct_field(array, _ROW) if beside else array
-    store(task, keys, alone, reasons, [answer.row.stored is None for answer in answers])
+    store(task, keys, array, reasons, [answer.row.stored is None for answer in answers])
     return array
 
 
-def _made(answer: Answer, stage: Stage, refused: list[Any], *, beside: bool) -> Any:
-    whole = answer.row.row
-    try:
-        if answer.error is not None:
-            raise answer.error
-        made = as_dict(answer.made, stage.output)
-    except Exception as error:
-        return stage.refuse(error, whole[_ROW] if beside else whole, refused)
-    return {_ROW: made, _BESIDE: whole[_BESIDE]} if beside else made
+def _made(stage: Stage, answer: Answer) -> dict[str, Any]:
+    if answer.error is not None:
+        raise answer.error
+    return as_dict(answer.made, stage.output)
+
+
+def _with_beside(made: pa.Array, answers: list[Answer], kind: pa.DataType) -> pa.Array:
+    """Return each result with the hidden columns of its row; null where there is no result."""
+    beside = pa.array([answer.row.row[_BESIDE] for answer in answers], kind.field(_BESIDE).type)
+    return pa.StructArray.from_arrays([made, beside], fields=list(kind), mask=made.is_null())

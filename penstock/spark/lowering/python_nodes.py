@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from penstock.aggregates import struct_type
-from penstock.errors import FunctionFailed
+from penstock.errors import BadResult, FunctionFailed
 from penstock.functions import row_class
 from penstock.plan.node import Node
 from penstock.plan.nodes import FlatMap, Map, MapBatches, PythonNode, named_outputs
@@ -25,18 +25,32 @@ from penstock.schema import Schema, arrow_type
 from penstock.spark.epochs.answers import NodeAnswers, StoredRefusal
 from penstock.spark.epochs.scan import current_epoch, current_partition
 from penstock.spark.epochs.staging import Staging, rejected_rows
-from penstock.spark.lowering.answered import KEYS, answered_batches, answered_udf, answers_of, row_keys
+from penstock.spark.lowering.answered import (
+    KEYS,
+    Reasons,
+    RowOf,
+    answered_batches,
+    answered_udf,
+    answers_of,
+    rejected,
+    row_keys,
+    row_of,
+)
 from penstock.spark.lowering.context import Context, keep_hidden, row
 from penstock.spark.lowering.lower import lower
 from penstock.spark.udf import array_function
+from penstock.values import Column, Lists, Misfit, Rows, fit_batch, rows_of
 
 OUT = "__penstock_out"
+_SIDE = "side_"
+
+Refused = tuple[str, dict[str, Any]]
 
 
 @lower.register
 def _map(node: Map, context: Context, frame: DataFrame) -> DataFrame:
     stage = stage_of(node, context)
-    made = _called(frame, node, stage, stage.rows_udf(struct_type(node.schema), one=True))
+    made = _called(frame, node, stage, stage.rows_udf(struct_type(node.schema), rows_of(node.schema), one=True))
     return made.select(f"{OUT}.*", *keep_hidden(frame))
 
 
@@ -44,7 +58,7 @@ def _map(node: Map, context: Context, frame: DataFrame) -> DataFrame:
 def _flat_map(node: FlatMap, context: Context, frame: DataFrame) -> DataFrame:
     stage = stage_of(node, context)
     returned = f"array<{struct_type(flat_schema(node))}>"
-    made = _called(frame, node, stage, stage.rows_udf(returned, one=False))
+    made = _called(frame, node, stage, stage.rows_udf(returned, _lists_of(node), one=False))
     return counted_outputs(made.select(F.explode(OUT).alias(OUT), *keep_hidden(made)), node, context)
 
 
@@ -63,6 +77,13 @@ def flat_schema(node: Node) -> Schema:
     outputs = {"main": struct_type(node.schema)}
     outputs |= {f"side_{name}": struct_type(schema) for name, schema in named_outputs(node)}
     return Schema(outputs)
+
+
+def _lists_of(node: FlatMap) -> Lists:
+    """Return how lists of rows for several outputs are converted."""
+    parts = (rows_of(node.schema), *(rows_of(schema) for _, schema in named_outputs(node)))
+    kind = arrow_type(struct_type(flat_schema(node)))
+    return Lists(pa.list_(kind), Rows(kind, parts))
 
 
 def counted_outputs(frame: DataFrame, node: Node, context: Context) -> DataFrame:
@@ -105,94 +126,113 @@ class Stage:
         """The node as an error names it."""
         return f"{self.kind} '{self.node}'"
 
-    def rows_udf(self, returned: str, *, one: bool) -> Any:
+    def rows_udf(self, returned: str, fits: Column, *, one: bool) -> Any:
         """Return the function as an Arrow UDF from a row to a row, or to a list of rows."""
-        kind = arrow_type(returned)
         make = self._one if one else self._many
         if self.answers is not None:
-            return answered_udf(self, make, returned, self.answers)
+            return answered_udf(self, make, returned, fits, self.answers)
 
         def call(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
-            refused: list[tuple[str, dict[str, Any]]] = []
+            refused: list[Refused] = []
             with self.helper() as extra:
                 for batch in rows:
-                    made = [make(given, extra, refused) for given in batch.to_pylist()]
-                    yield self.typed(made, kind)
+                    row = row_of(batch)
+                    array, reasons = self.called(batch.to_pylist(), lambda given: make(given, extra), fits, row)
+                    refused += rejected(reasons, row)
+                    yield array
             self.put(refused)
 
         # Not deterministic for Spark: it must neither be called twice nor moved.
         return array_function(call, returned).asNondeterministic()
 
+    def called(
+        self, given: list[Any], make: Callable[[Any], Any], fits: Column, row: RowOf
+    ) -> tuple[pa.Array, Reasons]:
+        """Call the function on rows; return its results in Arrow, null for rows that are rejected, and why they are."""
+        made: list[Any] = []
+        failed: dict[int, Exception] = {}
+        for number, one in enumerate(given):
+            try:
+                made.append(make(one))
+            except Exception as error:
+                self._stop(error, row, number)
+                failed[number] = error
+                made.append(None)
+        return self.typed(made, failed, fits, row)
+
+    def typed(
+        self, made: list[Any], failed: dict[int, Exception], fits: Column, row: RowOf
+    ) -> tuple[pa.Array, Reasons]:
+        """Return results in Arrow, null where the function failed or a value does not fit its type, and why."""
+        array, wrong = fits.converted(made)
+        failed = failed | {number: BadResult(_placed(misfit, fits)) for number, misfit in wrong.items()}
+        reasons: Reasons = [None] * len(made)
+        for number in sorted(failed):
+            self._stop(failed[number], row, number)
+            reasons[number] = _reason(failed[number])
+        return array, reasons
+
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the function on Arrow batches."""
         if self.answers is not None:
-            yield from answered_batches(batches, self._batches, self.answers)
+            yield from answered_batches(batches, self, self.answers)
         else:
-            yield from self._batches(batches)
+            refused: list[Refused] = []
+            yield from self.call_batches(batches, refused)
+            self.put(refused)
 
-    def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = self.output.nullable().arrow
+    def call_batches(self, batches: Iterator[pa.RecordBatch], refused: list[Refused]) -> Iterator[pa.RecordBatch]:
+        """Yield what the function returns for batches; the rows of one that fails are refused, all of them."""
         with self.helper() as extra:
             for batch in batches:
                 try:
-                    made = self.fn(batch, *extra)
-                    yield pa.RecordBatch.from_arrays(
-                        [made.column(field.name).cast(field.type) for field in schema], schema=schema
-                    )
+                    made = fit_batch(self.fn(batch, *extra), self.output)
                 except Exception as error:
-                    raise self._failed(error, batch.slice(0, 1).to_pylist()[0]) from error
+                    # Which of the rows it was cannot be known.
+                    self._stop(error, row_of(batch), 0)
+                    refused += [(_reason(error), row) for row in batch.to_pylist()]
+                else:
+                    yield made
 
-    def _one(self, given: dict[str, Any], extra: tuple[Any, ...], refused: list[Any]) -> Any:
-        try:
-            return as_dict(self.fn(self.given(given), *extra), self.output)
-        except Exception as error:
-            return self.refuse(error, given, refused)
+    def _one(self, given: dict[str, Any], extra: tuple[Any, ...]) -> Any:
+        return as_dict(self.fn(self.given(given), *extra), self.output)
 
-    def _many(self, given: dict[str, Any], extra: tuple[Any, ...], refused: list[Any]) -> Any:
-        try:
-            return [self._emitted(one) for one in self.fn(self.given(given), *extra) or ()]
-        except Exception as error:
-            return self.refuse(error, given, refused)
+    def _many(self, given: dict[str, Any], extra: tuple[Any, ...]) -> Any:
+        return [self._emitted(one) for one in self.fn(self.given(given), *extra) or ()]
 
     def _emitted(self, emit: Any) -> dict[str, Any]:
         if isinstance(emit, tuple) and len(emit) == 2 and emit[0] in self.sides:
-            return {f"side_{emit[0]}": as_dict(emit[1], None)}
+            return {f"{_SIDE}{emit[0]}": as_dict(emit[1], None)}
         return {"main": as_dict(emit, self.output)}
 
     def given(self, row: dict[str, Any]) -> Any:
         """Return a row as the function takes it."""
         return row if self.takes is None else self.takes(**row)
 
-    def refuse(self, error: Exception, given: dict[str, Any], refused: list[Any]) -> None:
-        """Put a row among the refused, or stop the job."""
+    def _stop(self, error: Exception, row: RowOf, number: int) -> None:
+        """Stop the job, unless its bad rows are rejected."""
         if not self.rejects:
-            raise self._failed(error, given) from error
-        reason = str(error) if isinstance(error, StoredRefusal) else f"{type(error).__name__}: {error}"
-        refused.append((reason, given))
-
-    def typed(self, made: list[Any], kind: pa.DataType) -> pa.Array:
-        """Return what the function made as Arrow; what does not fit its schema stops the job."""
-        try:
-            return pa.array(made, kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            wrong = next((one for one in made if not _fits(one, kind)), None)
-            raise self._failed(error, wrong) from error
+            raise self._failed(error, row(number)) from error
 
     def _failed(self, error: Exception, given: Any) -> FunctionFailed:
         name = getattr(self.fn, "__qualname__", repr(self.fn))
-        message = f"{name} raised {type(error).__name__}: {error}; the row was {given}"
-        hint = 'mend the function, or send such rows aside: Pipeline(..., rejected_to=sink) or on_error="reject"'
-        failed = FunctionFailed(message, node=self.label, hint=hint)
+        what = f"returned what does not fit: {error}" if isinstance(error, BadResult) else f"raised {_reason(error)}"
+        hint = 'fix the function, or reject such rows: Pipeline(..., rejected_to=sink) or on_error="reject"'
+        failed = FunctionFailed(f"{name} {what}; the row was {given}", node=self.label, hint=hint)
         self.staging.put_error(current_epoch(), failed)
         return failed
 
-    def put(self, refused: list[tuple[str, dict[str, Any]]]) -> None:
+    def put(self, refused: list[Refused]) -> None:
         """Leave the refused rows of this task, and their number."""
         if refused:
+            self.put_table(rejected_rows(self.node, current_epoch(), refused))
+
+    def put_table(self, rejects: pa.Table) -> None:
+        """Leave rejected rows of this task, and their number."""
+        if rejects.num_rows:
             epoch, part = current_epoch(), str(current_partition())
-            table = rejected_rows(self.node, epoch, refused)
-            self.staging.put_rows(epoch, "rejected", self.node, part, table)
-            self.staging.put_counts(epoch, f"{self.node}={part}", {self.node: {"rejected": len(refused)}})
+            self.staging.put_rows(epoch, "rejected", self.node, part, rejects)
+            self.staging.put_counts(epoch, f"{self.node}={part}", {self.node: {"rejected": rejects.num_rows}})
 
     @contextlib.contextmanager
     def helper(self) -> Iterator[tuple[Any, ...]]:
@@ -228,21 +268,27 @@ def stage_of(node: PythonNode, context: Context) -> Stage:
 
 def as_dict(made: Any, schema: Schema | None) -> dict[str, Any]:
     """Return a row that a function made; raises if it is none, or has a column too many."""
-    if dataclasses.is_dataclass(made) and not isinstance(made, type):
-        return dataclasses.asdict(made)
     if not isinstance(made, dict):
-        message = f"returned {type(made).__name__} {made!r}, not a dict or a dataclass"
-        raise TypeError(message)
-    unknown = [name for name in made if schema is not None and name not in schema]
-    if unknown:
-        message = f"returned the column '{unknown[0]}', which its schema ({schema.ddl if schema else ''}) lacks"
+        if not dataclasses.is_dataclass(made) or isinstance(made, type):
+            message = f"returned {type(made).__name__} {made!r}, not a dict or a dataclass"
+            raise TypeError(message)
+        return dataclasses.asdict(made)
+    # In every row's way, and most often there is none.
+    if schema is not None and not made.keys() <= schema.types.keys():
+        unknown = next(name for name in made if name not in schema)
+        message = f"returned the column '{unknown}', which its schema ({schema.ddl}) lacks"
         raise TypeError(message)
     return made
 
 
-def _fits(one: Any, kind: pa.DataType) -> bool:
-    try:
-        pa.array([one], kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return False
-    return True
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, StoredRefusal) else f"{type(error).__name__}: {error}"
+
+
+def _placed(misfit: Misfit, fits: Column) -> str:
+    """Say what does not fit; in a list of rows for several outputs, of which output it is."""
+    if not isinstance(fits, Lists):
+        return misfit.text
+    output = str(misfit.path[1]) if len(misfit.path) > 1 else "main"
+    text = misfit.without(2).text
+    return text if output == "main" else f"output '{output.removeprefix(_SIDE)}': {text}"

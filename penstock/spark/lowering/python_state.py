@@ -20,7 +20,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from penstock.aggregates import Aggregator, state_type, struct_type
 from penstock.errors import FunctionFailed
-from penstock.native.folds import called
+from penstock.native.folds import ACCUMULATOR, RESULT, called, typed, unfit
 from penstock.plan.distinct import without_distinct
 from penstock.plan.stateful import Aggregate, Grouped, Reduce
 from penstock.schema import arrow_type
@@ -30,6 +30,8 @@ from penstock.spark.hidden import EVENT_TIME, PREFIX
 from penstock.spark.lowering.context import Context, column, row
 from penstock.spark.types import EXACT_TIMES
 from penstock.spark.udf import array_function
+from penstock.values import Column as Values
+from penstock.values import Misfit, column_of
 
 OUT = PREFIX + "out"
 PARTIAL = PREFIX + "partial"
@@ -77,10 +79,24 @@ class Fold:
             self.staging.put_error(current_epoch(), failed)
             raise
 
+    def typed(self, made: list[Any], fits: Values, what: str) -> pa.Array:
+        """Return accumulators or results in Arrow."""
+        try:
+            return typed(self.aggregator, self.node, made, fits, what)
+        except FunctionFailed as failed:
+            self.staging.put_error(current_epoch(), failed)
+            raise
+
+    def unfit(self, misfit: Misfit) -> FunctionFailed:
+        """Return the error for a result that does not fit, when it is put down for the driver."""
+        failed = unfit(self.aggregator, self.node, misfit, RESULT)
+        self.staging.put_error(current_epoch(), failed)
+        return failed
+
     def partial_udf(self) -> Any:
         """Fold the rows of each group within an Arrow batch; the group's last row carries the accumulator."""
         returned = f"struct<at:bigint,acc:{state_type(self.aggregator.state)}>"
-        kind = arrow_type(returned)
+        fits = column_of(arrow_type(returned))
         add, start = self.aggregator.add, self.aggregator.start
 
         def partial(rows: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Iterator[pa.Array]:
@@ -96,13 +112,13 @@ class Fold:
                     if before is not None:
                         made[before] = None
                     last[group] = i
-                yield pa.array(made, kind)
+                yield self.typed(made, fits, ACCUMULATOR)
 
         return array_function(partial, returned, inputs=3)
 
     def finish_udf(self) -> Any:
         """Merge the partials of a group, oldest first, and finish."""
-        kind = arrow_type(self.aggregator.result)
+        fits = column_of(arrow_type(self.aggregator.result))
         aggregator = self.aggregator
 
         def finish(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
@@ -113,7 +129,7 @@ class Fold:
                     for other in others:
                         acc = self.call(aggregator.merge, acc, other)
                     made.append(self.call(aggregator.finish, acc))
-                yield pa.array(made, kind)
+                yield self.typed(made, fits, RESULT)
 
         return array_function(finish, aggregator.result)
 
@@ -189,7 +205,7 @@ def running(frame: DataFrame, node: Aggregate | Reduce, context: Context) -> Dat
     )
     # The filter drops nothing: it turns Spark's rows into the kind that an Arrow function takes.
     folded = folded.filter(column(OUT).isNotNull())
-    return folded.select(_unpickled(struct_type(node.schema))(column(OUT)).alias(OUT)).select(f"{OUT}.*")
+    return folded.select(_unpickled(node, folds)(column(OUT)).alias(OUT)).select(f"{OUT}.*")
 
 
 def _folder(folds: dict[str, Fold], whole_row: bool) -> Callable[..., Iterator[pd.DataFrame]]:
@@ -232,12 +248,17 @@ def _pickled() -> Any:
     return array_function(pack, "binary", inputs=3)
 
 
-def _unpickled(returned: str) -> Any:
-    kind = arrow_type(returned)
+def _unpickled(node: Aggregate | Reduce, folds: dict[str, Fold]) -> Any:
+    returned = struct_type(node.schema)
+    fits = column_of(arrow_type(returned))
+    first = next(iter(folds.values()))
 
     def unpack(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
         for batch in rows:
-            yield pa.array([pickle.loads(data) for data in batch.to_pylist()], kind)
+            array, wrong = fits.converted([pickle.loads(data) for data in batch.to_pylist()])
+            for misfit in wrong.values():
+                raise folds.get(str(misfit.path[0]) if misfit.path else OUT, first).unfit(misfit)
+            yield array
 
     return array_function(unpack, returned)
 
