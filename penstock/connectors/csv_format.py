@@ -56,8 +56,10 @@ class CsvDecoder:
         records = self._whole_records(body)
         count = body.count(b"\n") + (not body.endswith(b"\n"))
         count -= sum(body.count(b"\n", start, end - 1) for start, end in records)
-        # Of a row of several lines it is known that it is closed.
-        guarded, more = (_unmarked(body), 0) if records and records[-1].end == len(body) else self._guard(body)
+        # Of a row of several lines it is known that it is closed. It needs its line feed: without one, Arrow takes an
+        # empty field at the end of the data for a quoted one if there is a quote before it.
+        closed = records and records[-1].end == len(body)
+        guarded, more = (_unmarked(body.rstrip(b"\n") + b"\n"), 0) if closed else self._guard(body)
         table = self._read(guarded)
         if table.num_rows != count + more:
             message = "a line break inside a quoted field"
@@ -99,7 +101,7 @@ class CsvDecoder:
         """Return the lines that are surely bad, and why."""
         bad = {n: why for n, line in enumerate(lines) if (why := self._odd(line))}
         whole = [n for n in range(len(lines)) if n not in bad]
-        body = _unmarked(b"\n".join(lines[n] for n in whole))
+        body = _unmarked(b"".join(lines[n] + b"\n" for n in whole))
         counts: dict[int, str] = {}
 
         def count(row: Any) -> str:

@@ -99,7 +99,7 @@ def _refuse(wrong: str, names: Sequence[str], schema: Schema, path: str, options
     named = [name for name in names if name in schema]
     why = "header=True" if options.header is True else f'header="auto", and the line names {", ".join(named)}'
     hint = f"its first line was read as a header ({why}): declare the columns of the file, or pass header=False"
-    if options.delimiter not in wrong and len(names) == 1 and len(schema) > 1:
+    if len(names) == 1 and len(schema) > 1:
         hint = f"{hint}; fields were split at delimiter={options.delimiter!r}"
     if any("\r" in name for name in names):
         hint = f"{hint}; a line ends in LF or CRLF, and this one has carriage returns inside"

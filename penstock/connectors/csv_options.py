@@ -37,13 +37,17 @@ class CsvOptions:
         """Refuse what cannot be read back."""
         if self.header not in ("auto", True, False):
             _refuse("header", self.header, 'pass True, False or "auto": a header if it names a declared column')
+        if self.escape == self.quote:
+            # As Spark's users write it: a quote in a quoted field is doubled, which is the default here.
+            object.__setattr__(self, "escape", None)
         marks = {"delimiter": self.delimiter, "quote": self.quote or None, "escape": self.escape or None}
         for name, mark in marks.items():
             if mark is not None and (len(mark) != 1 or not mark.isascii() or mark in "\r\n\0"):
                 _refuse(name, mark, "pass one ASCII character that is no line break")
         given = [mark for mark in marks.values() if mark is not None]
-        if len(set(given)) < len(given):
-            _refuse("delimiter", self.delimiter, "delimiter, quote and escape must differ from each other")
+        for name in ("quote", "escape"):
+            if marks[name] is not None and given.count(str(marks[name])) > 1:
+                _refuse(name, marks[name], "delimiter, quote and escape must differ from each other")
         if any(mark in self.null for mark in (*given, "\r", "\n")):
             _refuse("null", self.null, "pass a text without delimiter, quote, escape and line breaks")
         object.__setattr__(self, "encoding", _codec(self.encoding))
@@ -126,8 +130,10 @@ class CsvOptions:
 def _codec(name: str) -> str:
     try:
         found = codecs.lookup(name)
-        found.incrementaldecoder().decode(b"")
+        is_text = isinstance(found.incrementaldecoder().decode(b""), str)
     except (LookupError, TypeError):
+        is_text = False
+    if not is_text:
         _refuse("encoding", name, 'pass a name that Python knows: "utf-8", "latin-1", "cp1252", "utf-16", ...')
     return found.name
 

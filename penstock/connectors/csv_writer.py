@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as pacsv
 
 from penstock.connectors.csv_options import CsvOptions
-from penstock.connectors.value_text import decimal_text, iso
+from penstock.connectors.value_text import decimal_text, has_exponents, iso
 from penstock.errors import SinkFailed
 
 _QUOTE = '"'
@@ -53,12 +53,12 @@ def csv_text(batch: pa.RecordBatch, options: CsvOptions) -> Any:
             f"csv of the one column '{batch.schema.names[0]}' cannot hold null: an empty line is no row to readers"
         )
         raise SinkFailed(message, hint=r'pass null="\\N", filter() such rows before, or write json or parquet')
-    texts = [_plain(column) for column in batch.columns]
     if not batch.num_rows:
         return b""
-    if options.quote == _QUOTE and not options.escape:
-        return _by_arrow(pa.RecordBatch.from_arrays(texts, names=batch.schema.names), options)
-    fields = [_quoted(text, options) for text in texts]
+    columns = [iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
+    if options.quote == _QUOTE and not options.escape and not any(map(has_exponents, columns)):
+        return _by_arrow(pa.RecordBatch.from_arrays(columns, names=batch.schema.names), options)
+    fields = [_quoted(column, options) for column in columns]
     lines = pc.binary_join_element_wise(
         *fields, options.delimiter, null_handling="replace", null_replacement=options.null
     )
@@ -72,14 +72,10 @@ def _by_arrow(batch: pa.RecordBatch, options: CsvOptions) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _plain(column: pa.Array) -> pa.Array:
-    if pa.types.is_timestamp(column.type):
-        return iso(column)
-    return decimal_text(column) if pa.types.is_decimal(column.type) else column
-
-
 def _quoted(column: pa.Array, options: CsvOptions) -> pa.Array:
     """Return fields of text, in quotes where they were text before."""
+    if pa.types.is_decimal(column.type):
+        return decimal_text(column)
     if not pa.types.is_string(column.type):
         return column.cast(pa.string())
     quote, escape, text = options.quote or "", options.escape or "", column

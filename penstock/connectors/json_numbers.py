@@ -50,7 +50,7 @@ def _line(line: bytes, kind: pa.DataType) -> bytes:
     if not any(mark in line for mark in _MARKS):
         return line
     try:
-        document = json.loads(line, parse_float=Decimal, object_pairs_hook=_unique)
+        document = json.loads(line, parse_float=Decimal, parse_int=Decimal, object_pairs_hook=_unique)
         return _written(_bare(document, kind)).encode()
     except (ValueError, RecursionError):
         # The parser finds out what is wrong with it.

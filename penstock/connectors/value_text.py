@@ -28,3 +28,10 @@ def decimal_text(numbers: pa.Array) -> pa.Array:
         return text
     plain = [f"{Decimal(one):f}" for one in text.filter(odd).to_pylist()]
     return pc.replace_with_mask(text, pc.fill_null(odd, False), pa.array(plain, pa.string()))
+
+
+def has_exponents(numbers: pa.Array) -> bool:
+    """Say whether Arrow would write some of a column's decimals with an exponent."""
+    return pa.types.is_decimal(numbers.type) and bool(
+        pc.any(pc.match_substring(numbers.cast(pa.string()), "E")).as_py()
+    )
