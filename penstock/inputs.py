@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.datagen import DataGen
+from penstock.connectors.file_changes import OnChange
 from penstock.connectors.files import FileSource
 from penstock.connectors.items import ItemSource
 from penstock.connectors.stdin import StdinSource
@@ -24,14 +26,25 @@ def read_files(
     schema: Shape | None = None,
     format: Literal["csv", "json", "parquet", "text"] | None = None,
     on_error: OnError = "reject",
+    on_change: OnChange = "warn",
+    header: bool | Literal["auto"] = "auto",
+    delimiter: str = ",",
+    quote: str | None = '"',
+    escape: str | None = None,
+    null: str = "",
+    encoding: str = "utf-8",
 ) -> Stream:
     """Read a file, a folder or a glob, and what is added to it later.
 
     csv and json need a schema; Parquet's is read from the first file. Each file is read once: write new files, and move
-    them in whole. Rows that do not fit the schema, in any column, are rejected and counted, or fail the job.
+    them in whole; one that changes after it was found is reported and counted, or fails the job. Rows that do not fit
+    the schema, in any column, are rejected and counted, or fail the job. `header` to `null` are of csv; by default the
+    first line is a header if it has the name of a column.
     """
     given = Schema(schema) if schema is not None else None
-    return read(FileSource(path, given, format, on_error, base=Settings.load().files))
+    options = CsvOptions(header, delimiter, quote, escape, null, encoding)
+    more: dict[str, Any] = {"options": options, "on_change": on_change}
+    return read(FileSource(path, given, format, on_error, base=Settings.load().files, **more))
 
 
 def read_topic(
@@ -60,9 +73,19 @@ def read_topic(
     return read(TopicSource(name, given, format, connection=connection, **options))
 
 
-def read_stdin(*, schema: Shape | None = None, format: Literal["text", "csv", "json"] = "text") -> Stream:
-    """Read lines of standard input until it ends."""
-    return read(StdinSource(Schema(schema) if schema is not None else None, format))
+def read_stdin(
+    *,
+    schema: Shape | None = None,
+    format: Literal["text", "csv", "json"] = "text",
+    header: bool | Literal["auto"] = "auto",
+    delimiter: str = ",",
+    quote: str | None = '"',
+    escape: str | None = None,
+    null: str = "",
+) -> Stream:
+    """Read lines of standard input until it ends; the options of csv are those of `read_files`."""
+    options = CsvOptions(header, delimiter, quote, escape, null)
+    return read(StdinSource(Schema(schema) if schema is not None else None, format, options))
 
 
 def from_items(rows: Iterable[Any], schema: Shape) -> Stream:

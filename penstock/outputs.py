@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock.connectors.callback import CallbackSink
 from penstock.connectors.collect import CollectSink
 from penstock.connectors.console import ConsoleSink
+from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.files import FileSink
 from penstock.contracts import Epoch, Guarantee
 from penstock.durations import Span
@@ -24,10 +25,18 @@ def files(
     format: Literal["parquet", "csv", "json"] = "parquet",
     partition_by: str | Sequence[str] = (),
     guarantee: Guarantee | None = None,
+    delimiter: str = ",",
+    quote: str = '"',
+    escape: str | None = None,
+    null: str = "",
 ) -> FileSink:
-    """Write files to a folder or to s3://, gs://, az://BUCKET/PATH, exactly once: readers see committed files only."""
+    """Write files to a folder or to s3://, gs://, az://BUCKET/PATH, exactly once: readers see committed files only.
+
+    `delimiter` to `null` are of csv, which has a header and is in UTF-8; `read_files` with the same options reads it.
+    """
     names = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    return FileSink(path, format, names, guarantee)
+    options = CsvOptions(delimiter=delimiter, quote=quote, escape=escape, null=null)
+    return FileSink(path, format, names, guarantee, options=options)
 
 
 def topic(

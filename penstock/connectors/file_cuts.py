@@ -24,6 +24,7 @@ class Range(NamedTuple):
     size: int
     head: int
     columns: tuple[str, ...]
+    whole: bool = False
 
 
 def reach(part: Part, rows: float) -> tuple[int, float]:
@@ -57,7 +58,7 @@ def pieces(parts: Sequence[Part], parallelism: int) -> list[tuple[Range, ...]]:
 
 def _weight(part: Part) -> int:
     file, first, last = part
-    if file.path.endswith(".gz"):
+    if file.path.endswith(".gz") or file.whole:
         return file.size
     return sum(file.rows[first:last]) if file.rows else last - first
 
@@ -82,4 +83,4 @@ def _extend(piece: list[Range], file: LoggedFile, first: int, last: int) -> None
     if piece and piece[-1].path == file.path and piece[-1].last == first:
         piece[-1] = piece[-1]._replace(last=last)
     else:
-        piece.append(Range(file.path, first, last, file.size, file.head, file.columns))
+        piece.append(Range(file.path, first, last, file.size, file.head, file.columns, file.whole))

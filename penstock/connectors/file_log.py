@@ -6,9 +6,12 @@ import bisect
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from penstock.folders import Folder
 from penstock.folders.journal import journal
+
+_CHANGED = "changed"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,19 @@ class LoggedFile:
     """Bytes of a text's line, on average."""
     columns: tuple[str, ...] = ()
     """Columns of a csv header, in the file's order."""
+    modified: int = 0
+    """When it was written, in nanoseconds; 0 if that was not noted."""
+    whole: bool = False
+    """Whether a text is read by one task, because it cannot be cut at any line."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file of the log as it was when a change of it was noticed."""
+
+    path: str
+    size: int
+    modified: int
 
 
 class FileLog:
@@ -43,15 +59,21 @@ class FileLog:
         self.where = self._journal.where if self._journal else "in memory"
         self._files: list[LoggedFile] = []
         self._starts: list[int] = []
-        self.known: set[str] = set()
+        self.known: dict[str, LoggedFile | Change] = {}
+        """The files by their paths, as they were when they were found or last seen to have changed."""
+        self.changes: list[tuple[LoggedFile | Change, Change]] = []
+        """Each change that was noticed, after what was known before it."""
         self.end = 0
         self.refresh()
 
     def refresh(self) -> None:
         """Take in what another process added."""
         for line in self._journal.fresh() if self._journal else ():
-            entry = json.loads(line)
-            self._add(LoggedFile(**entry | {"rows": tuple(entry["rows"]), "columns": tuple(entry["columns"])}))
+            entry: dict[str, Any] = json.loads(line)
+            if _CHANGED in entry:
+                self._change(Change(**entry[_CHANGED]))
+            else:
+                self._add(LoggedFile(**entry | {"rows": tuple(entry["rows"]), "columns": tuple(entry["columns"])}))
 
     def append(self, files: Sequence[LoggedFile]) -> bool:
         """Add files durably; refused if another process added some meanwhile, which `refresh` takes in."""
@@ -61,6 +83,14 @@ class FileLog:
         for file in files:
             self._add(file)
         return True
+
+    def note_change(self, change: Change) -> None:
+        """Note durably, and once, that a file has changed."""
+        line = json.dumps({_CHANGED: asdict(change)}).encode()
+        while self._known_as(change) and self._journal and not self._journal.append([line]):
+            self.refresh()
+        if self._known_as(change):
+            self._change(change)
 
     def between(self, start: int, end: int) -> Iterator[tuple[LoggedFile, int, int]]:
         """Yield the files of a range of positions, with first and last unit in each."""
@@ -75,5 +105,14 @@ class FileLog:
     def _add(self, file: LoggedFile) -> None:
         self._files.append(file)
         self._starts.append(self.end)
-        self.known.add(file.path)
+        self.known[file.path] = file
         self.end += file.units
+
+    def _known_as(self, change: Change) -> bool:
+        """Say whether a change is news."""
+        before = self.known[change.path]
+        return (before.size, before.modified) != (change.size, change.modified)
+
+    def _change(self, change: Change) -> None:
+        self.changes.append((self.known[change.path], change))
+        self.known[change.path] = change

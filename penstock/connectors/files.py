@@ -8,17 +8,23 @@ import math
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors import listing, parquet
-from penstock.connectors.csv_format import BOM, header
+from penstock.connectors import file_changes, listing, parquet
+from penstock.connectors.csv_format import BOM
+from penstock.connectors.csv_header import assumed, beginning
+from penstock.connectors.csv_options import UTF8, CsvOptions
+from penstock.connectors.csv_records import CsvRecords
+from penstock.connectors.file_changes import ChangeWatch, checked_on_change
 from penstock.connectors.file_cuts import LESS, Part, Range, pieces, reach
 from penstock.connectors.file_log import FileLog, LoggedFile
 from penstock.connectors.file_sink import FileSink as FileSink
 from penstock.connectors.formats import FORMATS, declared, guess_format, parser
-from penstock.connectors.lines import Block, average_line, first_bytes, read_gzip, read_lines, shorter
+from penstock.connectors.lines import Block, average_line, first_bytes, read_lines, read_stream, shorter
 from penstock.connectors.rejects import checked_on_error, enforce
 from penstock.contracts import Offsets, Rejected, Source
 from penstock.errors import BadValue, CheckpointDamaged, MissingInput, PenstockError, SourceFailed, choices
@@ -35,7 +41,8 @@ class FileSource(Source):
 
     Guarantee: exactly once. Each file is read once, as long as it was when it was found: what is added to
     it later is not read, so move files in whole; a last line that was then half written is rejected, as is one
-    of more than 16 MiB. Names that start with _ or . or end in .tmp are left out.
+    of more than 16 MiB. A file that changed after it was found is reported, or stops the job with `on_change="fail"`.
+    Hidden and temporary files are left out: names that start with _ or . or have one of `listing.IGNORED_ENDINGS`.
     Files are read in the order of their age; the order is kept in the checkpoint.
     """
 
@@ -47,34 +54,45 @@ class FileSource(Source):
         on_error: str = "reject",
         *,
         base: str | None = None,
+        options: CsvOptions | None = None,
+        on_change: str = "warn",
     ) -> None:
         """Take a path, below `base` unless it is absolute; Parquet's schema may be left to the first file."""
+        self.options = options or CsvOptions()
         self._given, self._chosen = path, format
         self._path = os.path.normpath(os.path.join(base or "", path))
         self._driver_at = os.getcwd()
         self.name = listing.source_name(path)
         self.format = _format(self._path, format)
+        self.options.refuse_other_formats(self.format, self.name)
         self.schema = self._schema(schema)
         self.on_error = checked_on_error(on_error)
+        self.on_change = checked_on_change(on_change)
         self._log: FileLog | None = None
         self._folder: Folder | None = None
-        self._found: list[tuple[str, int]] = []
+        self._found: list[listing.Found] = []
+        self._watch = ChangeWatch(self.on_change)
+        self._warned = 0
 
     def spec(self) -> dict[str, Any]:
         """Return what rebuilds it from JSON."""
-        return {
+        made = {
             "kind": "files",
             "path": self._given,
             "schema": self.schema.ddl,
             "format": self._chosen,
             "on_error": self.on_error,
         }
+        # What is the default is left out, so that plans of before are still the same.
+        changes = {"on_change": self.on_change} if self.on_change != "warn" else {}
+        return made | self.options.given() | changes
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> FileSource:
         """Rebuild it from `spec()`."""
-        schema = Schema(spec["schema"])
-        return cls(spec["path"], schema, spec["format"], spec["on_error"])
+        schema, options = Schema(spec["schema"]), CsvOptions.from_spec(spec)
+        more = {"options": options, "on_change": spec.get("on_change", "warn")}
+        return cls(spec["path"], schema, spec["format"], spec["on_error"], **more)
 
     def under(self, folder: str) -> None:
         """Look for the path below this folder, unless it is absolute."""
@@ -82,12 +100,13 @@ class FileSource(Source):
         self._driver_at = os.getcwd()
 
     def check(self) -> None:
-        """Raise MissingInput if there is nothing to read, or it may not be read."""
+        """Raise MissingInput if nothing can be read, now or later; log that nothing is there yet."""
         listing.refuse_missing(self._path)
+        listing.report_waiting(self._path, self._keep)
 
     def open(self, folder: str | Folder) -> None:
         """Keep the log of found files in this folder."""
-        self._folder, self._log = to_folder(folder), None
+        self._folder, self._log, self._watch = to_folder(folder), None, ChangeWatch(self.on_change)
 
     @property
     def where(self) -> str:
@@ -96,7 +115,7 @@ class FileSource(Source):
 
     def paths(self) -> list[str]:
         """Return the files that are there now."""
-        return [path for path, _ in listing.new_files(self._path, self._keep)]
+        return [file.path for file in listing.new_files(self._path, self._keep)]
 
     def initial(self) -> Offsets:
         """Return the offsets before the first row."""
@@ -117,6 +136,16 @@ class FileSource(Source):
                 return {"0": at}
             # The planner of the pipeline's other query found files in the same moment: take in its order.
             self._found = []
+
+    def warnings(self) -> list[str]:
+        """Return what to report of files that changed after they were found, since the last call."""
+        changes = self._refreshed().changes
+        news, self._warned = changes[self._warned :], len(changes)
+        return list(file_changes.warnings(self.name, news))
+
+    def changed_inputs(self) -> int:
+        """Return how many files changed after they were found, over all runs of the checkpoint."""
+        return len({change.path for _, change in self._refreshed().changes})
 
     def behind(self, offsets: Offsets) -> int:
         """Return about how many rows are there after these offsets; of many new files, only the next ones count."""
@@ -144,7 +173,10 @@ class FileSource(Source):
         log = self._refreshed()
         if int(offsets.get("0", 0)) < log.end:
             return False
-        return listing.any_file(self._path, self._keep, log.known) is None
+        if listing.any_file(self._path, self._keep, log.known.__contains__) is not None:
+            return False
+        self._watch.compare_all(log)
+        return True
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks get their ranges whole; ten thousand logged files would only slow them down.
@@ -161,13 +193,14 @@ class FileSource(Source):
     def _discovered(self, log: FileLog, fresh: list[LoggedFile]) -> Iterator[Part]:
         """Yield new files until no more are asked for; the rest is kept for the next time."""
         if not self._found:
-            self._found = listing.new_files(self._path, self._keep, log.known)
+            self._found = listing.new_files(self._path, self._keep, partial(self._watch.known, log))
+            self._watch.listed()
         while self._found:
-            path, size = self._found.pop(0)
-            if path in log.known or not os.path.exists(path):
+            found = self._found.pop(0)
+            if found.path in log.known or not os.path.exists(found.path):
                 continue
             try:
-                fresh.append(self._described(path, size))
+                fresh.append(self._described(found))
             except PenstockError:
                 # What was taken from the list and not logged must be found again.
                 self._found = []
@@ -175,19 +208,37 @@ class FileSource(Source):
             if fresh[-1].units:
                 yield fresh[-1], 0, fresh[-1].units
 
-    def _described(self, path: str, size: int) -> LoggedFile:
+    def _described(self, found: listing.Found) -> LoggedFile:
+        path, size, modified = found
         if self.format == "parquet":
             rows = parquet.row_groups(path, self.schema)
-            return LoggedFile(path, size, len(rows), rows)
+            return LoggedFile(path, size, len(rows), rows, modified=modified)
         with _failures(path):
-            sample = first_bytes(path, SAMPLE)
-        head, columns = _head(sample, self.format, self.schema, path)
+            sample = first_bytes(path, SAMPLE, self.options.encoding)
+        head, columns = self._head(sample, path)
         line = average_line(sample)
-        if not path.endswith(".gz"):
-            return LoggedFile(path, size, size, head=head, line=line, columns=columns)
-        # Text shrinks to about a quarter; only the size of epochs depends on this guess.
-        rows = (int(4 * size / line) + 1,)
-        return LoggedFile(path, size, 1, rows, head=head, line=line, columns=columns)
+        whole = self._is_read_whole(path, sample[head:], columns)
+        if not whole:
+            return LoggedFile(path, size, size, head=head, line=line, columns=columns, modified=modified)
+        # Compressed text shrinks to about a quarter; only the size of epochs depends on this guess.
+        rows = (int((4 if path.endswith(".gz") else 1) * size / line) + 1,)
+        return LoggedFile(path, size, 1, rows, head, line, columns, modified, whole)
+
+    def _is_read_whole(self, path: str, sample: bytes, columns: Sequence[str]) -> bool:
+        """Say whether one task reads a file: it cannot be cut, or where a row starts is costly to find out."""
+        if path.endswith(".gz") or self.options.encoding != UTF8:
+            return True
+        records = self._records(columns)
+        return records is not None and records.has_any(sample)
+
+    def _head(self, sample: bytes, path: str) -> tuple[int, tuple[str, ...]]:
+        """Return where the rows begin, and the columns of a csv header."""
+        if self.format == "csv":
+            return beginning(sample, self.schema, path, self.options)
+        return len(BOM) if sample.startswith(BOM) else 0, ()
+
+    def _records(self, columns: Sequence[str]) -> CsvRecords | None:
+        return CsvRecords(self.options, len(columns or self.schema.names)) if self.format == "csv" else None
 
     def _rows(self, part: Range) -> Iterator[pa.RecordBatch | Rejected]:
         if os.getcwd() != self._driver_at:  # an executor of a cluster
@@ -195,10 +246,28 @@ class FileSource(Source):
         if self.format == "parquet":
             yield from parquet.read_groups(part.path, part.first, part.last, self.schema, part.size)
             return
-        text = parser(self.format, self.schema, part.columns or None)
+        text = parser(self.format, self.schema, part.columns or None, self.options)
         with _failures(part.path):
-            for block in _blocks(part):
-                yield from [block] if isinstance(block, Rejected) else text.parse(block[1], part.path, block[0])
+            for block in self._blocks(part):
+                rows = [block] if isinstance(block, Rejected) else text.parse(block[1], part.path, block[0])
+                yield from (self._explained(row, part) if isinstance(row, Rejected) else row for row in rows)
+
+    def _blocks(self, part: Range) -> Iterator[Block]:
+        records, encoding = self._records(part.columns), self.options.encoding
+        if part.path.endswith(".gz") or encoding != UTF8:
+            return read_stream(part.path, part.head, encoding, records)
+        if os.path.getsize(part.path) < part.size:
+            raise shorter(part.path)
+        first, last = (0, part.size) if part.whole else (part.first, part.last)
+        return read_lines(part.path, first, last, part.head, part.size, records)
+
+    def _explained(self, row: Rejected, part: Range) -> Rejected:
+        """Say what was assumed of a bad row: the encoding, and that a first line is no header."""
+        if self.options.encoding != UTF8 and row.reason.startswith("not UTF-8"):
+            row = replace(row, reason=f"not {self.options.encoding}: bytes that are no text in it")
+        if self.format == "csv" and not part.columns and row.position == f"{part.path}:{part.head}":
+            row = replace(row, reason=assumed(row.reason, self.options))
+        return row
 
     def _keep(self, path: str) -> bool:
         """Say whether a file belongs to the source: all do, if the format was named."""
@@ -211,7 +280,7 @@ class FileSource(Source):
         if not found:
             message = f"there is no Parquet file at {self._path!r} to read the schema from"
             raise MissingInput(message, hint="check the path, or pass schema=")
-        return parquet.read_schema(found[0][0])
+        return parquet.read_schema(found[0].path)
 
 
 def _format(path: str, chosen: str | None) -> str:
@@ -229,24 +298,6 @@ def _format(path: str, chosen: str | None) -> str:
         message = f"the format of {path!r} does not show in its name"
         raise BadValue(message, hint=f"pass format= with one of {', '.join(FORMATS)}")
     return named
-
-
-def _head(sample: bytes, format: str, schema: Schema, path: str) -> tuple[int, tuple[str, ...]]:
-    """Return where the rows begin, and the columns of a csv header."""
-    mark = len(BOM) if sample.startswith(BOM) else 0
-    line = sample[mark:].split(b"\n", 1)[0]
-    columns = header(line, schema, path) if format == "csv" else None
-    if columns is None:
-        return mark, ()
-    return min(len(sample), mark + len(line) + 1), tuple(columns)
-
-
-def _blocks(part: Range) -> Iterator[Block]:
-    if part.path.endswith(".gz"):
-        return read_gzip(part.path, part.head)
-    if os.path.getsize(part.path) < part.size:
-        raise shorter(part.path)
-    return read_lines(part.path, part.first, part.last, part.head, part.size)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.connectors.csv_format import CsvDecoder
+from penstock.connectors.csv_options import CsvOptions
+from penstock.connectors.csv_records import Record
 from penstock.connectors.json_format import JsonDecoder
 from penstock.connectors.rejects import broken, without
 from penstock.connectors.text_format import TextDecoder
@@ -43,6 +45,15 @@ class Decoder(Protocol):
 
     def decode(self, data: bytes) -> pa.RecordBatch:
         """Return the rows of whole, non-blank lines; raise ArrowInvalid if not each line is one row."""
+
+    def decode_lines(self, lines: Sequence[bytes]) -> pa.RecordBatch:
+        """Return one row per text, each a line or a row of several lines; raise ArrowInvalid as `decode` does."""
+
+    def records(self, block: bytes) -> list[Record]:
+        """Return the rows of a block that take several lines."""
+
+    def several_lines(self, text: bytes) -> bool:
+        """Say whether a text with line breaks is one row."""
 
     def blank(self, line: bytes) -> bool:
         """Say whether a line is skipped silently."""
@@ -110,17 +121,33 @@ class Parser:
     def _no_line(self, payload: bytes) -> str | None:
         if self._decoder.blank(payload):
             return "an empty payload"
-        return "a line break inside the payload" if b"\n" in payload else None
+        if b"\n" in payload and not self._decoder.several_lines(payload):
+            return "a line break inside the payload"
+        return None
 
     def _decode(self, data: bytes) -> pa.RecordBatch:
         if not data.isascii():
             data.decode()
         return self._decoder.decode(data)
 
+    def _decode_lines(self, lines: Sequence[bytes]) -> pa.RecordBatch:
+        for line in lines:
+            if not line.isascii():
+                line.decode()
+        return self._decoder.decode_lines(lines)
+
     def _lines(self, block: bytes) -> list[tuple[int, bytes]]:
         """Return each line that counts, with its place in the block."""
-        found, at = [], 0
-        for line in block.removesuffix(b"\n").split(b"\n"):
+        found, at = list[tuple[int, bytes]](), 0
+        for record in self._decoder.records(block):
+            found += self._simple_lines(block[at : record.start], at)
+            found.append((record.start, _without_end(block[record.start : record.end])))
+            at = record.end
+        return found + self._simple_lines(block[at:], at) if at < len(block) or not at else found
+
+    def _simple_lines(self, block: bytes, at: int) -> list[tuple[int, bytes]]:
+        found = []
+        for line in block.removesuffix(b"\n").split(b"\n") if block or not at else ():
             bare = line.removesuffix(b"\r")
             if not self._decoder.blank(bare):
                 found.append((at, bare))
@@ -138,8 +165,7 @@ class Parser:
             piece, screened = pieces.pop()
             texts = [lines[n][1] for n in piece]
             try:
-                # Each with its line feed, for an empty last line of a text would else not be there.
-                good.append(self._decode(b"".join(self._decoder.bare(text) + b"\n" for text in texts)))
+                good.append(self._decode_lines([self._decoder.bare(text) for text in texts]))
             except (pa.ArrowInvalid, UnicodeDecodeError) as error:
                 if len(piece) > _MOST_SCREENED:
                     pieces += [(part, False) for part in reversed(_cut(piece, 8))]
@@ -169,6 +195,10 @@ def _cut(piece: list[int], parts: int) -> list[list[int]]:
     return [piece[at : at + size] for at in range(0, len(piece), size)]
 
 
+def _without_end(line: bytes) -> bytes:
+    return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
 def not_text(line: bytes) -> str | None:
     """Say why bytes are no text, or None if they are."""
     try:
@@ -178,14 +208,16 @@ def not_text(line: bytes) -> str | None:
     return None
 
 
-def parser(format: str, schema: Schema, columns: Sequence[str] | None = None) -> Parser:
+def parser(
+    format: str, schema: Schema, columns: Sequence[str] | None = None, options: CsvOptions | None = None
+) -> Parser:
     r"""Return the parser of a text format; `columns` is the order in a csv file, if it has a header.
 
     >>> list(parser("csv", Schema("a int")).parse(b"1\nx\n", "f.csv"))[0]
     Rejected(reason="column a: 'x' cannot be read as int", raw=b'x', position='f.csv:2')
     """
     decoders: dict[str, Callable[[], Decoder]] = {
-        "csv": lambda: CsvDecoder(schema, columns),
+        "csv": lambda: CsvDecoder(schema, columns, options),
         "json": lambda: JsonDecoder(schema),
         "text": lambda: TextDecoder(schema),
     }

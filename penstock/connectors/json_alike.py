@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from penstock.connectors.binary_text import decoded
 from penstock.connectors.json_layout import Layout, Marked, Span
-from penstock.connectors.text_columns import NAIVE, ZONED
+from penstock.connectors.text_columns import NAIVE, ZONED, overflowed
 from penstock.schema import Schema
 
 Parse = Callable[[bytes], pa.RecordBatch]
@@ -100,7 +100,9 @@ def _column(span: Span, quoted: bool, kind: pa.DataType) -> pa.Array | None:
         return _truth(span.texts())
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         texts = span.numbers()
-        return None if texts is None else texts.cast(kind)
+        found = None if texts is None else texts.cast(kind)
+        # A number that is too large for the type would be infinity here.
+        return None if found is None or overflowed([found]) else found
     return None
 
 

@@ -13,7 +13,9 @@ from pyarrow import json as pajson
 
 from penstock.connectors.binary_text import is_base64, typed
 from penstock.connectors.json_alike import Alike
+from penstock.connectors.json_numbers import NON_FINITE, refuse_overflow, unquoted
 from penstock.connectors.text_columns import misfits
+from penstock.connectors.text_format import LineDecoder
 from penstock.errors import BadSchema
 from penstock.schema import Field, Schema
 
@@ -25,11 +27,12 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 _ROW = re.compile(r" in row \d+$")
 
 
-class JsonDecoder:
+class JsonDecoder(LineDecoder):
     """Parses JSON objects, one per line; keys that nobody declared are ignored, missing ones are null.
 
     Times are strings, without zone in UTC; dates are strings; bytes are strings in base64. Numbers are never read
-    from strings, except decimals, for which strings are the one exact form that every writer has.
+    from strings, except "NaN", "Infinity", "-Infinity", and decimals, for which strings are the one exact form that
+    every writer has.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -83,11 +86,11 @@ class JsonDecoder:
             message = "not a JSON object"
             raise pa.ArrowInvalid(message)
         _refuse_deep(body)
-        table = self._read(body, self._wire)
+        table = self._read_numbers(body)
         if table.num_rows != count:
             message = "more than one JSON document in the line"
             raise pa.ArrowInvalid(message)
-        columns = [typed(column.combine_chunks(), self._arrow.field(n).type) for n, column in enumerate(table.columns)]
+        columns = [_typed(column.combine_chunks(), self._arrow.field(n).type) for n, column in enumerate(table.columns)]
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
     def _misfits(self, field: Field, documents: dict[int, dict[str, Any]]) -> dict[int, str]:
@@ -111,7 +114,17 @@ class JsonDecoder:
             pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
 
+    def _read_numbers(self, body: bytes) -> pa.Table:
+        try:
+            return self._read(body, self._wire)
+        except pa.ArrowInvalid:
+            bare = unquoted(body, self._arrow)
+            if bare is body:
+                raise
+            return self._read(bare, self._wire)
+
     def _culprit(self, line: bytes, document: dict[str, Any]) -> str | None:
+        line = unquoted(line, self._arrow)
         try:
             self._read(line, pa.schema([]))
         except pa.ArrowInvalid:
@@ -120,7 +133,7 @@ class JsonDecoder:
         for field in self._schema:
             try:
                 table = self._read(line, pa.schema([self._wire.field(field.name)]))
-                typed(table.column(0).combine_chunks(), self._arrow.field(field.name).type)
+                _typed(table.column(0).combine_chunks(), self._arrow.field(field.name).type)
             except pa.ArrowInvalid as error:
                 if "twice" in str(error):
                     return f"column {field.name}: the key is there twice"
@@ -178,7 +191,7 @@ def _other_kind(value: Any, kind: pa.DataType) -> bool:
         limit = 1 << (kind.bit_width - 1)
         return type(value) is not int or not -limit <= value < limit
     if pa.types.is_floating(kind):
-        return type(value) not in (int, float)
+        return type(value) not in (int, float) and value not in NON_FINITE
     if pa.types.is_decimal(kind):
         return type(value) not in (int, float, str)
     return not isinstance(value, str)
@@ -188,6 +201,9 @@ def _wire(kind: pa.DataType) -> pa.DataType:
     """Return the type that Arrow's JSON reader is asked for: strings where it knows only numbers, or no base64."""
     if pa.types.is_date(kind) or pa.types.is_binary(kind) or kind == pa.timestamp("us"):
         return pa.string()
+    if pa.types.is_floating(kind):
+        # A number that is too large for a double is refused; one that is too large for less would be infinity.
+        return pa.float64()
     if pa.types.is_decimal(kind):
         # Arrow's reader does not check a decimal's precision; the cast from a wide one does.
         return pa.decimal256(76, kind.scale)
@@ -196,6 +212,10 @@ def _wire(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(part.name, _wire(part.type)) for part in kind])
     return kind
+
+
+def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return refuse_overflow(values, typed(values, kind))
 
 
 def _only_readable(schema: Schema) -> None:

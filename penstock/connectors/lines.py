@@ -6,6 +6,8 @@ import gzip
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
+from penstock.connectors.csv_records import CsvRecords
+from penstock.connectors.encodings import as_utf8
 from penstock.contracts import Rejected
 from penstock.errors import SourceFailed
 
@@ -18,20 +20,25 @@ _STEP = 64 << 10
 Block = tuple[int, bytes] | Rejected
 
 
-def read_lines(path: str, first: int, last: int, head: int, size: int) -> Iterator[Block]:
+def read_lines(
+    path: str, first: int, last: int, head: int, size: int, records: CsvRecords | None = None
+) -> Iterator[Block]:
     """Yield blocks of the whole lines that start in a range, each with its place in the file.
 
     `head` is where the rows begin and `size` where the file ended when it was found; neither is crossed,
-    so any cut of a file into ranges gives each line once.
+    so any cut of a file into ranges gives each line once. With `records`, rows of several lines are not cut.
     """
     with open(path, "rb") as file:
-        at, stop = (_line_start(file, place, head, size) for place in (first, last))
+        at, stop = (_row_start(file, place, head, size, records) for place in (first, last))
         while at < stop:
             end = stop if at + BLOCK >= stop else _line_start(file, at + BLOCK, head, size)
             file.seek(at)
             data = file.read(min(end - at, BLOCK + LONGEST))
             if len(data) < min(end - at, BLOCK + LONGEST):
                 raise shorter(path)
+            if records and end < stop and len(data) == end - at:
+                data = data[: records.whole_until(data)]
+                end = at + len(data)
             if end == size and not data.endswith(b"\n") and file.read(1) not in (b"", b"\r", b"\n"):
                 yield from _without_last(path, at, data, "the line was still being written when the file was found")
             else:
@@ -39,16 +46,27 @@ def read_lines(path: str, first: int, last: int, head: int, size: int) -> Iterat
             at = end
 
 
-def read_gzip(path: str, head: int) -> Iterator[Block]:
-    """Yield the blocks of a compressed file, with their places in its text."""
-    with gzip.open(path, "rb") as file:
-        file.seek(head)
-        at = head
+def read_stream(path: str, head: int, encoding: str, records: CsvRecords | None = None) -> Iterator[Block]:
+    """Yield the blocks of a file that is compressed or not in UTF-8, with their places in its text as UTF-8."""
+    with opened(path, encoding) as file:
+        _skip(file, head)
+        at, carried = head, b""
         while data := file.read(BLOCK):
-            data += file.readline(LONGEST)
-            length = len(data) + (0 if data.endswith(b"\n") else _skipped(cast(BinaryIO, file)))
+            data = carried + data + file.readline(LONGEST)
+            ends = data.endswith(b"\n")
+            whole = records.whole_until(data) if records and ends else len(data)
+            data, carried = data[:whole], data[whole:]
+            length = len(data) + (0 if ends else _skipped(file))
             yield from _bounded(path, at, data, length)
             at += length
+        if carried:
+            yield from _bounded(path, at, carried, len(carried))
+
+
+def opened(path: str, encoding: str) -> BinaryIO:
+    """Open a file to read its text as UTF-8, whatever it is compressed or encoded with."""
+    file = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")  # noqa: SIM115 (the caller closes it)
+    return as_utf8(cast(BinaryIO, file), encoding)
 
 
 def shorter(path: str) -> SourceFailed:
@@ -57,10 +75,10 @@ def shorter(path: str) -> SourceFailed:
     return SourceFailed(message, hint="files must not change: write a new one, and move it in whole")
 
 
-def first_bytes(path: str, count: int) -> bytes:
-    """Return the beginning of a file's text, compressed or not, but at least its first line."""
-    with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
-        sample = cast(BinaryIO, file).read(count)
+def first_bytes(path: str, count: int, encoding: str = "utf-8") -> bytes:
+    """Return the beginning of a file's text as UTF-8, but at least its first line."""
+    with opened(path, encoding) as file:
+        sample = file.read(count)
         return sample if b"\n" in sample else sample + file.readline(LONGEST)
 
 
@@ -82,6 +100,16 @@ def _line_start(file: BinaryIO, at: int, head: int, size: int) -> int:
             return place + found + 1
         place += len(chunk)
     return size
+
+
+def _row_start(file: BinaryIO, at: int, head: int, size: int, records: CsvRecords | None) -> int:
+    line = _line_start(file, at, head, size)
+    return records.start(file, line, head, size) if records else line
+
+
+def _skip(file: BinaryIO, count: int) -> None:
+    while count > 0 and (data := file.read(min(count, BLOCK))):
+        count -= len(data)
 
 
 def _skipped(file: BinaryIO) -> int:

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import fnmatch
+import logging
 import os
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from penstock.errors import MissingInput, SourceFailed
 
 Keep = Callable[[str], bool]
+_log = logging.getLogger(__name__)
 
 _MAGIC = re.compile(r"[*?[]")
 
 
+# Names that programs give to files that are not data, or not yet: checksums, and files that are still being written.
+IGNORED_ENDINGS = ("._COPYING_", ".crc", ".tmp", ".temp", ".inprogress", ".partial", ".filepart", ".swp", "~")
+
+
+class Found(NamedTuple):
+    """A file as it was when it was found."""
+
+    path: str
+    size: int
+    modified: int
+
+
 def ignored(name: str) -> bool:
-    """Say whether a name marks a file or folder that is not data, or not yet."""
-    return name.startswith(("_", ".")) or name.endswith(".tmp")
+    """Say whether a name marks a file or folder that is not data, or not yet; `_a=1` is a partition, as in Spark.
+
+    >>> [ignored(name) for name in ("_SUCCESS", ".a.csv.crc", "a.csv._COPYING_", "_day=1", "a.csv")]
+    [True, True, True, False, False]
+    """
+    hidden = name.startswith(".") or (name.startswith("_") and "=" not in name)
+    return hidden or name.endswith(IGNORED_ENDINGS)
 
 
 def is_glob(path: str) -> bool:
@@ -31,19 +51,23 @@ def base_folder(path: str) -> str:
     return os.sep.join(parts[:plain]) or (os.sep if path.startswith(os.sep) else ".")
 
 
-def new_files(path: str, keep: Keep, known: Container[str] = ()) -> list[tuple[str, int]]:
-    """Return path and size of the files that are not yet known, oldest first.
+def _none_known(path: str) -> bool:
+    return False
 
-    A known file costs no system call of its own, so a folder of ten thousand is looked through quickly.
+
+def new_files(path: str, keep: Keep, known: Keep = _none_known) -> list[Found]:
+    """Return the files that are not yet known, oldest first.
+
+    A known file costs no system call of its own here, so a folder of ten thousand is looked through quickly.
     """
-    names = (name for name in _entries(path) if name not in known and keep(name))
-    found = [(seen.st_mtime_ns, name, seen.st_size) for name, seen in _present(names)]
-    return [(name, size) for _, name, size in sorted(found)]
+    names = (name for name in _entries(path) if not known(name) and keep(name))
+    found = (Found(name, seen.st_size, seen.st_mtime_ns) for name, seen in _present(names))
+    return sorted(found, key=lambda file: (file.modified, file.path))
 
 
-def any_file(path: str, keep: Keep, known: Container[str] = ()) -> str | None:
+def any_file(path: str, keep: Keep, known: Keep = _none_known) -> str | None:
     """Return a file that is not yet known, if there is one."""
-    return next((name for name in _entries(path) if name not in known and keep(name)), None)
+    return next((name for name in _entries(path) if not known(name) and keep(name)), None)
 
 
 def source_name(path: str) -> str:
@@ -61,23 +85,26 @@ def source_name(path: str) -> str:
 
 
 def refuse_missing(path: str) -> None:
-    """Raise MissingInput if there is nothing to read, SettingsError's kind of mistake.
+    """Raise MissingInput if there is nothing to read, and nothing can come.
 
-    A folder may still be empty, for files come later; a glob must match, for it is easily misspelt.
+    A folder may still be empty and a glob match nothing, for files come later; the folder itself must be there.
     """
-    if is_glob(path):
-        if next(_entries(path), None) is None:
-            message = f"no file matches {path!r}"
-            hint = f"check the pattern, or read the folder {base_folder(path)!r} to wait for files in it"
-            raise MissingInput(message, hint=hint)
-    elif not os.path.exists(path):
-        message = f"there is no file or folder {path!r}"
+    folder = base_folder(path) if is_glob(path) else path
+    if not os.path.exists(folder):
+        what = f"no file matches {path!r}: there is no folder {folder!r}" if folder != path else ""
+        message = what or f"there is no file or folder {path!r}"
         hint = f"create it, or set `files` so that the path is found (now looked up in {os.getcwd()!r})"
         raise MissingInput(message, hint=hint)
-    folder = base_folder(path) if is_glob(path) else path
     if not os.access(folder, os.R_OK):
         message = f"{folder!r} may not be read by this user"
         raise MissingInput(message, hint=f"grant it: chmod +r {folder}")
+
+
+def report_waiting(path: str, keep: Keep) -> None:
+    """Log that there is no file yet: a misspelt pattern would wait for ever."""
+    if any_file(path, keep) is None:
+        what = f"no file matches {path!r} yet" if is_glob(path) else f"there is no file to read in {path!r} yet"
+        _log.warning("%s: waiting for the first", what)
 
 
 def _entries(path: str) -> Iterator[str]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import csv as pacsv
 
-from penstock.connectors.writers import iso, json_documents, refuse_types
+from penstock.connectors.csv_options import CsvOptions
+from penstock.connectors.csv_writer import csv_lines
+from penstock.connectors.writers import json_documents, refuse_types
 from penstock.contracts import ROW_KEY
 from penstock.errors import BadSchema
 from penstock.schema import Schema
 
 # Keys and payloads, side by side.
 Records = tuple[list[Any], list[Any]]
-_CSV = pacsv.WriteOptions(include_header=False, quoting_style="needed")
 
 
 def refuse_rows(topic: str, format: str, schema: Schema) -> None:
@@ -36,26 +35,10 @@ def keyed_payloads(batches: Iterable[pa.RecordBatch], format: str) -> Iterator[R
         yield keys, payloads(batch.drop_columns([ROW_KEY]) if keyed else batch, format)
 
 
-def payloads(batch: pa.RecordBatch, format: str) -> list[Any]:
+def payloads(batch: pa.RecordBatch, format: str, options: CsvOptions | None = None) -> list[Any]:
     """Return each row as a payload."""
     if format == "raw":
         return list(batch.column(0).to_pylist())
     if not batch.num_rows:
         return []
-    return list(json_documents(batch).to_pylist()) if format == "json" else _csv_lines(batch)
-
-
-def _csv_lines(batch: pa.RecordBatch) -> list[bytes]:
-    columns = [iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
-    text = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-    lines = _csv(text).removesuffix(b"\n").split(b"\n")
-    if len(lines) == batch.num_rows:
-        return lines
-    # A text with a line break: its row takes several lines.
-    return [_csv(text.slice(n, 1)).removesuffix(b"\n") for n in range(batch.num_rows)]
-
-
-def _csv(batch: pa.RecordBatch) -> bytes:
-    buffer = io.BytesIO()
-    pacsv.write_csv(batch, buffer, _CSV)
-    return buffer.getvalue()
+    return list(json_documents(batch).to_pylist()) if format == "json" else csv_lines(batch, options)

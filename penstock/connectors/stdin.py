@@ -6,11 +6,15 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from penstock.connectors.csv_format import BOM, header
+from penstock.connectors.csv_format import BOM
+from penstock.connectors.csv_header import assumed, beginning
+from penstock.connectors.csv_options import UTF8, CsvOptions
+from penstock.connectors.csv_records import CsvRecords
 from penstock.connectors.formats import declared, parser
 from penstock.connectors.lines import average_line, read_lines
 from penstock.connectors.notes import even_cuts, read_note, write_note
@@ -42,12 +46,17 @@ class StdinSource(Source):
     stream: BinaryIO | None = None
     """What is read instead of standard input, for tests."""
 
-    def __init__(self, schema: Schema | None = None, format: str = "text") -> None:
+    def __init__(self, schema: Schema | None = None, format: str = "text", options: CsvOptions | None = None) -> None:
         if format not in _FORMATS:
             message = f"stdin: format {format!r} is not known"
             raise BadValue(message, hint=choices("formats", _FORMATS, format))
         self.name, self.format = "stdin", format
         self.schema = declared(schema, format, "stdin")
+        self.options = options or CsvOptions()
+        self.options.refuse_other_formats(format, "stdin")
+        if self.options.encoding != UTF8:
+            message = f"stdin: encoding={self.options.encoding!r} cannot be used"
+            raise BadValue(message, hint=f"standard input is read as UTF-8: iconv -f {self.options.encoding} -t utf-8")
         self._folder: Folder | None = None
         self._copier: threading.Thread | None = None
         self._stop = threading.Event()
@@ -55,12 +64,12 @@ class StdinSource(Source):
 
     def spec(self) -> dict[str, Any]:
         """Return what rebuilds it from JSON."""
-        return {"kind": "stdin", "schema": self.schema.ddl, "format": self.format}
+        return {"kind": "stdin", "schema": self.schema.ddl, "format": self.format} | self.options.given()
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> StdinSource:
         """Rebuild it from `spec()`."""
-        return cls(Schema(spec["schema"]), spec["format"])
+        return cls(Schema(spec["schema"]), spec["format"], CsvOptions.from_spec(spec))
 
     def open(self, folder: str | Folder) -> None:
         """Keep the lines in this folder, which must be on a disk: they come in bits."""
@@ -101,19 +110,24 @@ class StdinSource(Source):
         if first >= last:
             return []
         sample = self._sample(0)
-        mark = len(BOM) if sample.startswith(BOM) else 0
-        line = sample[mark:].split(b"\n", 1)[0]
-        columns = header(line, self.schema, self.name) if self.format == "csv" else None
-        head = mark if columns is None else mark + len(line) + 1
+        head, columns = len(BOM) if sample.startswith(BOM) else 0, tuple[str, ...]()
+        if self.format == "csv":
+            head, columns = beginning(sample, self.schema, self.name, self.options)
         return [(lo, hi, head, columns) for lo, hi in even_cuts(first, last, parallelism, _LEAST_PIECE)]
 
     def read_split(self, split: Any) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of one piece."""
         first, last, head, columns = split
-        text = parser(self.format, self.schema, columns)
+        text = parser(self.format, self.schema, columns or None, self.options)
+        records = CsvRecords(self.options, len(columns or self.schema.names)) if self.format == "csv" else None
         spool = self._file("spool")
-        for block in read_lines(spool, first, last, head, os.path.getsize(spool)):
-            yield from [block] if isinstance(block, Rejected) else text.parse(block[1], self.name, block[0])
+        for block in read_lines(spool, first, last, head, os.path.getsize(spool), records):
+            rows = [block] if isinstance(block, Rejected) else text.parse(block[1], self.name, block[0])
+            for row in rows:
+                is_first = isinstance(row, Rejected) and not columns and row.position == f"{self.name}:{head}"
+                if is_first and self.format == "csv":
+                    row = replace(row, reason=assumed(row.reason, self.options))
+                yield row
 
     def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of a range of bytes."""

@@ -1,11 +1,14 @@
 """Columns of text to typed columns, and which values of one do not fit.
 
 Arrow's csv and json readers stop at the first bad value and take 0.3 ms to start again; here the bad values
-of a column are found in bulk. What fits is what Arrow's readers take, less two things they take silently:
-hexadecimal integers (0xFF is -1 as a tinyint) and decimals with more digits than declared.
+of a column are found in bulk. What fits is what Arrow's readers take, less three things they take silently:
+hexadecimal integers (0xFF is -1 as a tinyint), decimals with more digits than declared, and numbers that are too large
+for a double (1e400 is infinity to them).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +34,19 @@ def convert(text: pa.Array, kind: pa.DataType) -> pa.Array:
         return instants(text)
     if kind == NAIVE:
         return text.cast(kind)
-    return pc.utf8_trim(text, " \t").cast(kind)
+    found = pc.utf8_trim(text, " \t").cast(kind)
+    if pa.types.is_floating(kind) and overflowed([found]):
+        # Arrow reads a number that is too large as infinity, which only a word should be.
+        written = pc.match_substring_regex(text, r"[0-9]")
+        if pc.any(pc.and_(pc.is_inf(found), written)).as_py():
+            message = f"a number that is too large for a {kind}"
+            raise pa.ArrowInvalid(message)
+    return found
+
+
+def overflowed(columns: Iterable[pa.Array | pa.ChunkedArray]) -> bool:
+    """Say whether a column of floating point numbers holds an infinity."""
+    return any(pa.types.is_floating(column.type) and pc.any(pc.is_inf(column)).as_py() for column in columns)
 
 
 def instants(text: pa.Array) -> pa.Array:

@@ -7,11 +7,33 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.connectors.csv_records import Record
 from penstock.errors import BadSchema
 from penstock.schema import Schema
 
 
-class TextDecoder:
+class LineDecoder:
+    """What formats have in common of which each row is one line."""
+
+    def decode(self, data: bytes) -> pa.RecordBatch:
+        """Return one row per line."""
+        raise NotImplementedError
+
+    def decode_lines(self, lines: Sequence[bytes]) -> pa.RecordBatch:
+        """Return one row per line."""
+        # Each with its line feed, for an empty last line of a text would else not be there.
+        return self.decode(b"".join(line + b"\n" for line in lines))
+
+    def records(self, block: bytes) -> list[Record]:
+        """No row takes several lines."""
+        return []
+
+    def several_lines(self, text: bytes) -> bool:
+        """No row takes several lines."""
+        return False
+
+
+class TextDecoder(LineDecoder):
     """Splits lines; an empty line is a row like any other."""
 
     def __init__(self, schema: Schema) -> None:

@@ -9,9 +9,12 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import csv as pacsv
 
 from penstock.connectors.binary_text import holds_binary
+from penstock.connectors.csv_options import CsvOptions
+from penstock.connectors.csv_writer import CsvFile
+from penstock.connectors.json_numbers import json_number
+from penstock.connectors.value_text import decimal_text, iso
 from penstock.errors import BadSchema
 from penstock.schema import Schema
 
@@ -34,12 +37,12 @@ class Writer(Protocol):
         """Finish the file."""
 
 
-def open_writer(format: str, path: str, schema: pa.Schema) -> Writer:
+def open_writer(format: str, path: str, schema: pa.Schema, options: CsvOptions | None = None) -> Writer:
     """Open a file to write; times are in UTC, in csv and json as ISO-8601 text; bytes in json are base64."""
     if format == "parquet":
         return ParquetFile(path, schema)
     if format == "csv":
-        return CsvFile(path, schema)
+        return CsvFile(path, schema, options)
     return JsonFile(path)
 
 
@@ -81,27 +84,6 @@ class ParquetFile:
         self._writer.close()
 
 
-class CsvFile:
-    """csv with a header; an empty field is null, a quoted empty one the empty string."""
-
-    def __init__(self, path: str, schema: pa.Schema) -> None:
-        wire = pa.schema([(f.name, pa.string() if pa.types.is_timestamp(f.type) else f.type) for f in schema])
-        self._writer = pacsv.CSVWriter(path, wire, write_options=pacsv.WriteOptions(quoting_style="needed"))
-        self._wire = wire
-
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        """Add rows."""
-        columns = [iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._wire))
-
-    def flush(self) -> None:
-        """Nothing is held."""
-
-    def close(self) -> None:
-        """Finish the file."""
-        self._writer.close()
-
-
 class JsonFile:
     """json, a document per line, nulls written out."""
 
@@ -131,14 +113,6 @@ def json_documents(batch: pa.RecordBatch, end: str = "}") -> pa.Array:
     return pc.binary_join_element_wise(*parts, end, "")
 
 
-def iso(times: pa.Array) -> pa.Array:
-    """Return times as ISO-8601 text, with Z if they are instants."""
-    # Arrow looks the zone up for each value: without it, this is ten times as fast.
-    text = times.cast(pa.timestamp(times.type.unit)).cast(pa.string())
-    text = pc.replace_substring(text, " ", "T", max_replacements=1)
-    return pc.binary_join_element_wise(text, "Z", "") if times.type.tz else text
-
-
 def json_text(column: pa.Array) -> pa.Array:
     """Return each value as JSON text."""
     kind = column.type
@@ -147,7 +121,7 @@ def json_text(column: pa.Array) -> pa.Array:
     elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or _not_finite(column):
         text = pa.array([json.dumps(_plain(v, kind), ensure_ascii=False) for v in column.to_pylist()])
     else:
-        text = column.cast(pa.string())
+        text = decimal_text(column) if pa.types.is_decimal(kind) else column.cast(pa.string())
     return pc.fill_null(text, "null")
 
 
@@ -159,8 +133,10 @@ def _quoted(text: pa.Array) -> pa.Array:
 
 def _plain(value: object, kind: pa.DataType) -> object:
     """Return a value as `json.dumps` takes it; bytes are text in base64, as Spark and Kafka Connect write them."""
-    if value is None or pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+    if value is None or pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return value
+    if isinstance(value, float):
+        return json_number(value)
     if isinstance(value, list) and pa.types.is_map(kind):
         return {str(key): _plain(item, kind.item_type) for key, item in value}
     if isinstance(value, list):
@@ -170,6 +146,8 @@ def _plain(value: object, kind: pa.DataType) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     scalar = pa.array([value], kind)
+    if pa.types.is_decimal(kind):
+        return decimal_text(scalar)[0].as_py()
     return (iso(scalar) if pa.types.is_timestamp(kind) else scalar.cast(pa.string()))[0].as_py()
 
 

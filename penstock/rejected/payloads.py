@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.binary_text import from_base64
+from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.row_payloads import payloads
 from penstock.errors import CannotReplay
 from penstock.schema import Schema
@@ -25,10 +26,10 @@ class Return:
     position: str | None
 
 
-def returned(rows: Sequence[Return], schema: Schema, format: str) -> list[bytes]:
+def returned(rows: Sequence[Return], schema: Schema, format: str, options: CsvOptions | None = None) -> list[bytes]:
     """Return each row as a payload: its own bytes, or its values written anew."""
     made = [row for row in rows if row.raw is None]
-    written = iter(payloads(batch(made, schema), "raw" if format == "text" else format) if made else ())
+    written = iter(payloads(batch(made, schema), "raw" if format == "text" else format, options) if made else ())
     return [row.raw if row.raw is not None else _bytes(next(written)) for row in rows]
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.connectors.json_numbers import json_number
+
 
 @dataclass(frozen=True)
 class RejectedRow:
@@ -77,11 +79,13 @@ def identified(rows: Iterable[RejectedRow]) -> list[tuple[str, RejectedRow]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with maps as pairs: a key of JSON can only be text."""
+    """Return a value with maps as pairs, for a key of JSON can only be text, and NaN and infinities as text."""
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
             return {key: _plain(part) for key, part in value.items()}
         return [[_plain(key), _plain(part)] for key, part in value.items()]
+    if isinstance(value, float):
+        return json_number(value)
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 

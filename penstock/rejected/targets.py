@@ -12,8 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors.binary_text import from_base64
-from penstock.connectors.csv_format import header
-from penstock.connectors.files import FileSource
+from penstock.connectors.csv_format import BOM
+from penstock.connectors.csv_header import beginning
+from penstock.connectors.csv_writer import header_line
+from penstock.connectors.encodings import recoded
+from penstock.connectors.files import SAMPLE, FileSource
+from penstock.connectors.lines import first_bytes
 from penstock.connectors.listing import base_folder, is_glob
 from penstock.connectors.topic_ledger import Entry, Place
 from penstock.connectors.topics import TopicSource
@@ -103,25 +107,27 @@ class FileTarget:
         source = self._source
         if source.format == "parquet":
             return _parquet(batch(rows, source.schema))
-        lines = returned(rows, source.schema, source.format)
+        lines = returned(rows, source.schema, source.format, source.options)
         heads = {self._head(row) for row in rows} if source.format == "csv" else set()
         if len(heads) > 1:
             message = f"{self.said}: the rows come from files with different headers"
             raise CannotReplay(message, hint="replay the rows of one reason or node at a time: --reason, --node")
-        return b"".join(line + b"\n" for line in (*filter(None, heads), *lines))
+        text = b"".join(line + b"\n" for line in (*filter(None, heads), *lines))
+        return recoded(text, source.options.encoding)
 
     def _head(self, row: Return) -> bytes:
         """Return the header under which a line stood; values are written under the declared one."""
+        options = self._source.options
         if row.raw is None:
-            return ",".join(f'"{name}"' if "," in name else name for name in self._source.schema.names).encode()
+            return header_line(self._source.schema.names, options) if options.header is not False else b""
         path = (row.position or "").rpartition(":")[0]
         try:
-            with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-                line: bytes = file.readline().rstrip(b"\r\n")
+            line = first_bytes(path, SAMPLE, options.encoding)
         except OSError as error:
             message = f"{path}, which a rejected line comes from, cannot be read: {error.strerror}"
             raise CannotReplay(message, hint="its header tells which column is which: put the file back") from error
-        return line if header(line, self._source.schema, path) is not None else b""
+        start, names = beginning(line, self._source.schema, path, options)
+        return line[:start].removeprefix(BOM).rstrip(b"\r\n") if names else b""
 
 
 def _folder_and_pattern(source: FileSource) -> tuple[str, str]:

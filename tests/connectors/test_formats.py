@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.connectors.csv_format import CsvDecoder, header
+from penstock.connectors.csv_format import CsvDecoder
+from penstock.connectors.csv_header import header
 from penstock.connectors.formats import guess_format, parser
 from penstock.connectors.json_format import JsonDecoder
 from penstock.contracts import Rejected
@@ -92,10 +93,56 @@ def test_csv_line_is_rejected(line, reason):
     assert (bad[0].raw, bad[0].position) == (line, "f:7")
 
 
-def test_a_quoted_field_holds_commas_and_quotes_but_no_line_break():
-    rows, bad = parsed("csv", "a string, b string", b'"x,""y""",1\n"x\ny",2\nz,""\n')
-    assert rows == [{"a": 'x,"y"', "b": "1"}, {"a": "z", "b": ""}]
-    assert [row.raw for row in bad] == [b'"x', b'y",2']
+def test_a_quoted_field_holds_commas_quotes_and_line_breaks():
+    rows, bad = parsed("csv", "a string, b string", b'"x,""y""",1\n"x\ny",2\r\n"u\r\n\n,\rv",3\nz,""\n')
+    assert rows == [
+        {"a": 'x,"y"', "b": "1"},
+        {"a": "x\ny", "b": "2"},
+        {"a": "u\r\n\n,\rv", "b": "3"},
+        {"a": "z", "b": ""},
+    ]
+    assert not bad
+
+
+def test_a_lost_quote_costs_its_line_and_no_other():
+    rows, bad = parsed("csv", "a string, b string", b'1,x\n"2,x\n3,"x\ny"\n4,5" pipe\n5,"x\n6,x\n7,"x""y"\n')
+    assert rows == [{"a": "1", "b": "x"}, {"a": "3", "b": "x\ny"}, {"a": "6", "b": "x"}, {"a": "7", "b": 'x"y'}]
+    assert [row.raw for row in bad] == [b'"2,x', b'4,5" pipe', b'5,"x']
+    assert all(row.reason.startswith("a quote is left open") for row in bad)
+    assert [row.position for row in bad] == ["f:4", "f:17", "f:27"]
+
+
+def test_a_number_that_is_too_large_is_rejected_and_a_written_infinity_is_a_value():
+    block = b"1e400,1\ninf,2\n-1e309,3\nInfinity,4\n1,1e39\n"
+    rows, bad = parsed("csv", "d double, f float", block)
+    assert [row["d"] for row in rows] == [float("inf"), float("inf")]
+    assert [row.reason for row in bad] == [
+        "column d: '1e400' cannot be read as double",
+        "column d: '-1e309' cannot be read as double",
+        "column f: '1e39' cannot be read as float",
+    ]
+
+
+def test_json_takes_nan_and_infinities_as_text_and_rejects_what_is_too_large():
+    lines = [
+        b'{"d": "NaN", "s": "NaN", "e": 0.1234567890123456789, "l": [1, "-Infinity"]}',
+        b'{"d": "Infinity", "s": "Infinity"}',
+        b'{"d": -Infinity}',
+        b'{"d": 1e400}',
+        b'{"f": 1e39}',
+        b'{"d": "1"}',
+        b'{"d": "NaN", "d": 1}',
+    ]
+    schema = "d double, f float, s string, e decimal(38,19), l array<double>"
+    rows, bad = parsed("json", schema, b"\n".join(lines))
+    assert str([row["d"] for row in rows]) == "[nan, inf, -inf]"
+    assert [row["s"] for row in rows] == ["NaN", "Infinity", None]
+    assert rows[0]["e"] == Decimal("0.1234567890123456789")
+    assert rows[0]["l"] == [1, float("-inf")]
+    assert [row.raw for row in bad] == lines[3:]
+    many, bad = parsed("json", "f float", b"".join(b'{"f": %d.5}\n' % n for n in range(20_000)) + b'{"f": 1e39}\n')
+    assert len(many) == 20_000
+    assert len(bad) == 1
 
 
 def test_words_for_nothing_are_values():

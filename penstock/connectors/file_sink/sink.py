@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.file_sink.addresses import located, place
 from penstock.connectors.file_sink.compaction import Compaction, Overtaken
 from penstock.connectors.file_sink.ledger import Ledger, finish, has_epochs, staging_folder
@@ -44,9 +45,13 @@ class FileSink(Sink):
         guarantee: Guarantee | None = None,
         *,
         base: str = "",
+        options: CsvOptions | None = None,
     ) -> None:
         """Take a folder or a URL, below `base` unless it is absolute."""
         _refuse_unknown("format", format, ENDINGS)
+        self.options = options or CsvOptions()
+        self.options.refuse_other_formats(format, "files")
+        self.options.refuse_unwritable()
         self.guarantee = guarantee or "exactly_once"
         _refuse_unknown("guarantee", self.guarantee, get_args(Guarantee))
         self.format = format
@@ -76,12 +81,13 @@ class FileSink(Sink):
             "format": self.format,
             "partition_by": list(self.partition_by),
             "guarantee": self.guarantee,
-        }
+        } | self.options.given()
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> FileSink:
         """Rebuild it from `spec()`."""
-        return cls(spec["path"], spec["format"], spec["partition_by"], spec.get("guarantee"))
+        options = CsvOptions.from_spec(spec)
+        return cls(spec["path"], spec["format"], spec["partition_by"], spec.get("guarantee"), options=options)
 
     def under(self, folder: str) -> None:
         """Write below this folder or URL, unless the path is absolute."""
@@ -131,7 +137,8 @@ class FileSink(Sink):
         name = f"part-{quote(epoch.lineage, safe='')}{sink}-{epoch.number:08}-{partition}"
         folder, shown = staging_folder(epoch, self._run), self.guarantee != "exactly_once"
         with self._place.failures(self.name):
-            return Stage(self._place, folder, self.format, name, shown=shown).written(batches, self.partition_by)
+            stage = Stage(self._place, folder, self.format, name, shown=shown, options=self.options)
+            return stage.written(batches, self.partition_by)
 
     def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
         """Write the ledger, then show the files; an epoch in the ledger is only finished."""

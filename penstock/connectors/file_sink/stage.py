@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.file_sink.places import Place, staged_name
-from penstock.connectors.writers import ENDINGS, Writer, iso, open_writer
+from penstock.connectors.value_text import decimal_text, iso
+from penstock.connectors.writers import ENDINGS, Writer, open_writer
 from penstock.folders.durable import sync
 
 # Stores copy at most 5 GB in one request, and readers share work by files.
@@ -45,7 +47,10 @@ class Stage:
     Whole files are put into a folder out of sight, or `shown` right away.
     """
 
-    def __init__(self, place: Place, folder: str, format: str, name: str, *, shown: bool) -> None:
+    def __init__(
+        self, place: Place, folder: str, format: str, name: str, *, shown: bool, options: CsvOptions | None = None
+    ) -> None:
+        self._options = options
         self._place, self._folder, self._format, self._name, self._shown = place, folder, format, name, shown
         self._open: dict[str, _Open] = {}
         self._files: list[Staged] = []
@@ -89,7 +94,7 @@ class Stage:
         final = os.path.join(folder, f"{self._name}{f'-{again}' if again else ''}{ENDINGS[self._format]}")
         path = self._place.scratch(self._folder)
         file = Staged(staged=final if self._shown else staged_name(self._folder), final=final, rows=0, size=0)
-        self._open[folder] = _Open(open_writer(self._format, path, schema), path, file)
+        self._open[folder] = _Open(open_writer(self._format, path, schema, self._options), path, file)
         return self._open[folder]
 
     def _close(self, folder: str) -> None:
@@ -124,7 +129,10 @@ def by_folder(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[str
 
 
 def _folder_names(name: str, column: pa.Array) -> pa.Array:
-    values = iso(column) if pa.types.is_timestamp(column.type) else column.cast(pa.string())
+    kind = column.type
+    values = iso(column) if pa.types.is_timestamp(kind) else column.cast(pa.string())
+    if pa.types.is_decimal(kind):
+        values = decimal_text(column)
     coded = pc.dictionary_encode(pc.fill_null(values, "\0"))
     named = [_NULL if v == "\0" else quote(v, safe=" ") for v in coded.dictionary.to_pylist()]
     return pa.array([f"{quote(name, safe=' ')}={v}" for v in named]).take(coded.indices)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as pacsv
 
+from penstock.connectors.value_text import decimal_text
 from penstock.connectors.writers import json_text
 
 _OPTIONS = pacsv.WriteOptions(include_header=False, quoting_style="needed")
@@ -26,6 +27,8 @@ def _text(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(kind):
         # The session is in UTC; Arrow looks a zone up for each value, and is six times as fast without.
         return column.cast(pa.timestamp(kind.unit))
+    if pa.types.is_decimal(kind):
+        return decimal_text(column)
     if pa.types.is_binary(kind):
         return pa.array([None if value is None else rf"\x{value.hex()}" for value in column.to_pylist()], pa.string())
     if pa.types.is_duration(kind):

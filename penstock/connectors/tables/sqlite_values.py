@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.writers import iso, json_text
+from penstock.connectors.value_text import decimal_text, iso
+from penstock.connectors.writers import json_text
 from penstock.errors import SinkFailed
 from penstock.schema import Schema
 
@@ -89,7 +90,9 @@ def _values(column: pa.Array, name: str) -> pa.Array:
         return iso(column)
     if pa.types.is_duration(kind):
         return column.cast(pa.int64())
-    if pa.types.is_date(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind):
+        return decimal_text(column)
+    if pa.types.is_date(kind):
         return column.cast(pa.string())
     if pa.types.is_nested(kind):
         return pc.if_else(pc.is_valid(column), json_text(column), None)
