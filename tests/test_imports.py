@@ -53,7 +53,7 @@ def test_a_file_imports_only_what_its_room_may_know(path: Path) -> None:
     if here in ("native", "incremental", "control"):
         assert "spark" not in ours(path)
     if here in ("log", "observe"):
-        assert ours(path) <= {here, "errors", "observe"}
+        assert ours(path) <= {here, "errors", "durations", "observe"}
 
 
 def test_finding_java_needs_no_pyspark() -> None:
