@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.log.cleaner import Cleaner
 from penstock.log.errors import ErrorCode, LogError
@@ -25,6 +25,9 @@ from penstock.log.storage.snapshot import Snapshot, save
 from penstock.log.storage.store import Store
 from penstock.log.storage.syncer import Policy, Syncer
 from penstock.log.transactions.coordinator import TransactionCoordinator
+
+if TYPE_CHECKING:
+    from penstock.log.connection import Connection
 
 Then = Callable[[OSError | None], None]
 
@@ -69,6 +72,7 @@ class Broker:
         self.transactions = TransactionCoordinator(self)
         self.cleaner = Cleaner(self)
         self.openers = Openers(self.memory)
+        self.connections: set[Connection] = set()
         self.host, self.port = "127.0.0.1", 0
         self.auto_create = True
         self.default_partitions = 1

@@ -7,7 +7,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
@@ -43,6 +43,17 @@ class Answer:
         self.pieces: list[Piece] | None = None
 
 
+class Held(NamedTuple):
+    """What one connection holds: bytes of requests and of answers, requests that are not answered, and a throttle."""
+
+    arriving: int
+    waiting: int
+    unanswered: int
+    unsent: int
+    unsent_in_files: int
+    throttled: bool
+
+
 class Connection:
     """Reads requests, hands each to its handler, sends the answers in the order of the requests.
 
@@ -66,7 +77,7 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._held = 0
         self.abandoned: Callable[[], None] | None = None  # ends what waits for records, if something does
-        self.on_closed: Callable[[], None] = lambda: None
+        self.on_closed: Callable[[], None] = _nothing
 
     @property
     def principal(self) -> str:
@@ -87,6 +98,18 @@ class Connection:
     def unfinished(self) -> bool:
         """Whether a request has begun to arrive."""
         return self._frames.unfinished
+
+    @property
+    def held(self) -> Held:
+        """What it holds now, for those who measure."""
+        wire = self._wire
+        unsent, in_memory = (wire.queued, wire.buffered) if wire else (0, 0)
+        later = sum(map(len, self._later))
+        return Held(self._frames.held, later, len(self._answers), in_memory, unsent - in_memory, self._is_muted)
+
+    @property
+    def _is_muted(self) -> bool:
+        return self._muted_until > self.broker.clock()
 
     def proved(self, certificate: str | None) -> None:
         """The client showed a certificate of this name."""
@@ -293,6 +316,7 @@ class Connection:
     def connection_lost(self, _error: Exception | None) -> None:
         """The other side is gone; nobody waits for the answers."""
         self._wire = None
+        self._frames.clear()  # whoever still has this connection must not keep its buffers
         self._hold(0)
         self._answers.clear()
         self._later.clear()
@@ -300,7 +324,12 @@ class Connection:
             task.cancel()
         if self.abandoned is not None:
             self.abandoned()
-        self.on_closed()
+        on_closed, self.on_closed = self.on_closed, _nothing  # it knows this connection: a cycle that ends here
+        on_closed()
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _is_full(wire: Wire) -> bool:

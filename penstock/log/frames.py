@@ -71,6 +71,10 @@ class Frames:
         ):
             _SPARE.append(owner)
 
+    def clear(self) -> None:
+        """Drop what has arrived of a request: its rest will not come."""
+        self._partial, self._body = b"", None
+
     def _checked(self, length: int) -> int:
         if length > self.max_bytes:
             raise LogError(ErrorCode.invalid_request, f"a request of {length} bytes; at most {self.max_bytes}")
@@ -87,6 +91,11 @@ class Frames:
             return []
         body, self._body = self._body, None
         return [memoryview(body)[: self._length]]
+
+
+def spare_bytes() -> int:
+    """Return what is kept for the next large requests of all connections."""
+    return len(_SCRATCH) + sum(map(len, _SPARE))
 
 
 def _rounded(length: int) -> int:

@@ -13,6 +13,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from penstock.log import buffers
 from penstock.log.metrics_state import LogSizes, lags
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Metrics:
 
     def render(self, broker: Broker) -> bytes:
         """Return everything as text, as it stands now."""
-        return generate_latest(_Now([*self._counted(broker), *self._looked_up(broker)]))
+        return generate_latest(_Now([*self._counted(broker), *self._looked_up(broker), *buffers.families(broker)]))
 
     def _counted(self, broker: Broker) -> Iterator[Metric]:
         # Deleted topics go, or a client that makes and deletes topics would fill the memory.

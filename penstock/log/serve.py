@@ -18,6 +18,7 @@ from penstock.errors import SettingsError
 from penstock.log.broker import Broker
 from penstock.log.groups.consumer.state import ConsumerSettings
 from penstock.log.groups.rules import GroupRules
+from penstock.log.heap import keep_small
 from penstock.log.metrics_server import MetricsServer
 from penstock.log.security.limits import Limits
 from penstock.log.security.setup import open_security
@@ -54,6 +55,7 @@ class Options:
 
 async def serve_until_stopped(options: Options, say: Callable[[str], None]) -> None:
     """Serve until a signal comes, then finish what was begun."""
+    keep_small()
     limits = _many_files()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     stop = asyncio.Event()

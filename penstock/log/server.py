@@ -13,6 +13,7 @@ from penstock.errors import PortTaken, SettingsError
 from penstock.log.broker import Broker
 from penstock.log.connection import Connection
 from penstock.log.errors import LogError
+from penstock.log.heap import give_back
 from penstock.log.security.limits import Connections
 from penstock.log.security.tls import principal_of
 from penstock.log.wire import PlainWire, TlsWire
@@ -52,7 +53,7 @@ class Server:
         self._address = address
         self._tls = tls
         self._count = Connections(broker.limits, broker.store.settings.value)
-        self._connections: set[Connection] = set()
+        self._connections = broker.connections
         self._sock: socket.socket | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
@@ -133,13 +134,14 @@ class Server:
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
-        """Close connections that are idle, or that take too long over one request."""
+        """Close connections that are idle, or that take too long over one request; return memory that is free."""
         now = self._broker.clock()
         for connection in list(self._connections):
             late = connection.unfinished and now - connection.began_at > _FRAME_SECONDS * 1000
             idle = now - connection.active_at > self._broker.limits.idle_seconds * 1000
             if not connection.waiting and (late or idle):
                 connection.close()
+        give_back()
         self._plan_sweep()
 
     async def stop(self) -> None:

@@ -63,7 +63,8 @@ class LogProcess:
         command = [*serve, "--listen", self.bootstrap, *self._options]
         env = os.environ | {"PYTHONUNBUFFERED": "1"}
         with self._output.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, env=env)
+            # Unbuffered: a line that was read ahead would not be seen by `select`.
+            self._process = subprocess.Popen(command, bufsize=0, stdout=subprocess.PIPE, stderr=output, env=env)
         self._wait_until_listening()
 
     def _wait_until_listening(self) -> None:

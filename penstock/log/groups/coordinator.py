@@ -61,6 +61,11 @@ class GroupCoordinator:
         """Committed and pending offsets, to look at."""
         return self._keeper.table
 
+    @property
+    def runner(self) -> Runner:
+        """Who carries out what groups decide, to look at."""
+        return self._runner
+
     async def start(self) -> None:
         """Learn from the journal how things were."""
         now = self._broker.clock()

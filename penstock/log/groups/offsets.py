@@ -25,6 +25,16 @@ class OffsetTable:
         """Return the groups that have committed something."""
         return list(self._committed)
 
+    @property
+    def committed_count(self) -> int:
+        """How many offsets are committed."""
+        return sum(map(len, self._committed.values()))
+
+    @property
+    def pending_count(self) -> int:
+        """How many offsets wait for the end of a transaction."""
+        return sum(map(len, self._pending.values()))
+
     def is_pending(self, key: OffsetKey) -> bool:
         """Say whether a transaction that is not decided yet would move this offset."""
         return any(key in pending for pending in self._pending.values())

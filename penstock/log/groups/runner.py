@@ -32,6 +32,16 @@ class Runner:
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._work: set[asyncio.Task[Any]] = set()
 
+    @property
+    def writes(self) -> int:
+        """Writes to the journal, and what follows from them, that are under way."""
+        return len(self._work)
+
+    @property
+    def waiting(self) -> int:
+        """Members that wait for a rebalance."""
+        return len(self._waiting)
+
     async def stop(self) -> None:
         """Send those who wait to ask again later, and let writes come to their end."""
         for future in self._waiting.values():

@@ -1,7 +1,7 @@
 """Imports kio, the schemas of Kafka's messages, without hypothesis.
 
-Where hypothesis is installed, kio registers a strategy for each of its types while it is imported. That takes memory and
-time, and the first time in a folder it builds a table of all characters: 200 MB, and a folder `.hypothesis`.
+Where hypothesis is installed, kio registers a strategy for each of its types while it is imported. That takes memory
+and time, and the first time in a folder it builds a table of all characters: 200 MB, and a folder `.hypothesis`.
 """
 
 from __future__ import annotations

@@ -90,6 +90,11 @@ class Access:
         user = self._users.get(principal.removeprefix("User:")) if self._users is not None else None
         return user is not None and user.is_super
 
+    @property
+    def held(self) -> int:
+        """How many answers are remembered."""
+        return len(self._answers)
+
     def _store(self, acls: set[Acl]) -> None:
         self._file.write({"version": 1, "acls": [acl.to_json() for acl in sorted(acls)]})
         self._acls = acls

@@ -71,6 +71,11 @@ class Quotas:
         bucket = self._chosen[chosen] if chosen in self._chosen else self._choose(chosen)
         return min(LONGEST_MS, round(1000 * bucket.take(size, self._clock()))) if bucket else 0
 
+    @property
+    def held(self) -> int:
+        """How many clients and buckets are remembered."""
+        return len(self._chosen) + len(self._buckets)
+
     def change(self, entity: Entity, rates: Mapping[str, float | None]) -> None:
         """Set rates of an entity, and remove those that are None."""
         kept = {**self.rules.get(entity, {}), **rates}

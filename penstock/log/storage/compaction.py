@@ -18,6 +18,7 @@ from penstock.log.storage.aborted import write_aborted
 from penstock.log.storage.batches import Batch, header_at
 from penstock.log.storage.cleaned import Cleaned, write_cleaned
 from penstock.log.storage.handles import Handles
+from penstock.log.storage.held import COMPACTED_KEYS
 from penstock.log.storage.partition import Partition
 from penstock.log.storage.producers import Aborted
 from penstock.log.storage.records import key_and_value, raw_records, unpacked
@@ -110,6 +111,13 @@ def _last(partition: Partition, offset: int) -> Last:
 
 def compact(plan: Plan, breathe: Callable[[], None] = lambda: None) -> Outcome:
     """Write the cleaned segments. Calls `breathe` between batches, which may raise to stop it."""
+    try:
+        return _compact(plan, breathe)
+    finally:
+        COMPACTED_KEYS.now = 0
+
+
+def _compact(plan: Plan, breathe: Callable[[], None]) -> Outcome:
     reading, writing = Handles(8, create=False), Handles(8)
     folder = cleaned_folder(plan.folder)
     ranges = AbortedRanges(plan.aborted)
@@ -140,6 +148,7 @@ def _newest_offsets(
         if source.end <= plan.dirty:
             continue
         for _, batch, data in source.opened(handles).batches():
+            COMPACTED_KEYS.now = len(keys)
             if batch.last_offset < plan.dirty or batch.is_control or aborted.hold(batch):
                 continue
             if keys and len(keys) + batch.record_count > plan.most_keys:
@@ -224,8 +233,8 @@ def _replace(partition: Partition, product: Product, cleaned_until: int) -> None
     # More than the new segment needs, so that it is right before the swap and behind it.
     write_aborted(old[0].aborted_path, aborted)
     swap = commit_swap(product.path, end)
-    for path in (path for segment in old for path in segment.files()):
-        partition.handles.forget(path)
+    for segment in old:
+        segment.forget()
     fresh = Segment(finish_swap(swap), partition.handles)
     fresh.closed_at(end)
     fresh.created = old[-1].created

@@ -7,6 +7,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Protocol
 
+_MOST_INDEX_BYTES = 64 << 20  # of all indexes in memory; one of a segment of 256 MiB takes 512 KiB
+
 
 def sync_folder(folder: Path) -> None:
     """Wait until the disk has the folder's list of files."""
@@ -78,6 +80,10 @@ class Handle:
 class Indexed(Protocol):
     """Something that keeps an index in memory and can read it again."""
 
+    @property
+    def index_bytes(self) -> int:
+        """How much memory it takes."""
+
     def let_go(self) -> None:
         """Drop the index."""
 
@@ -106,11 +112,26 @@ class Handles:
         return handle
 
     def indexed(self, owner: Indexed) -> None:
-        """An index was read into memory: drop the one that was read longest ago."""
+        """An index was read into memory: drop the oldest ones while they are too many or too large."""
         self._indexed[owner] = None
         self._indexed.move_to_end(owner)
-        if len(self._indexed) > self._indexes:
+        while len(self._indexed) > self._indexes or (len(self._indexed) > 1 and self.index_bytes > _MOST_INDEX_BYTES):
             self._indexed.popitem(last=False)[0].let_go()
+
+    def unindexed(self, owner: Indexed) -> None:
+        """Its file is deleted or replaced: nobody needs its index any more."""
+        self._indexed.pop(owner, None)
+        owner.let_go()
+
+    @property
+    def indexes(self) -> int:
+        """How many indexes are in memory."""
+        return len(self._indexed)
+
+    @property
+    def index_bytes(self) -> int:
+        """How much memory they take."""
+        return sum(owner.index_bytes for owner in self._indexed)
 
     def forget(self, path: Path) -> None:
         """Let go of a file that is deleted or replaced."""

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.log.errors import ErrorCode, InvalidRecordsError
-from penstock.log.storage.batches import HEADER_SIZE, Batch, write_header
-from penstock.log.storage.compression import Codec, compress
-from penstock.log.storage.records import raw_records, unpacked
+from penstock.log.storage.batches import HEADER_SIZE, Batch, Bytes, write_header
+from penstock.log.storage.compression import Codec, compress, opened
+from penstock.log.storage.held import OPENED_BYTES
+from penstock.log.storage.records import raw_records
 from penstock.log.storage.settings import LARGEST_LONG
 
 if TYPE_CHECKING:
@@ -44,20 +45,21 @@ def prepare(view: memoryview, batches: Batches, rules: Rules, now: int, where: s
     errors: list[tuple[int, ErrorCode, str]] = []
     out, index = bytearray(), 0
     for position, batch in batches:
-        body = unpacked(view, position)
-        for code, at, why in _wrong_records(batch, body, rules, now, where):
-            if len(errors) < _MOST_ERRORS:
-                errors.append((index + at, code, why))
+        data = view[position : position + batch.size]
+        with opened(batch.compression, data[HEADER_SIZE:]) as body, OPENED_BYTES.hold(len(body)):
+            for code, at, why in _wrong_records(batch, body, rules, now, where):
+                if len(errors) < _MOST_ERRORS:
+                    errors.append((index + at, code, why))
+            if not errors:
+                out += _recompressed(data, batch, body, rules.codec)
         index += batch.record_count
-        if not errors:
-            out += _recompressed(view[position : position + batch.size], batch, body, rules.codec)
     if errors:
         raise _refusal(errors)
     return out
 
 
 def _wrong_records(
-    batch: Batch, body: bytes, rules: Rules, now: int, where: str
+    batch: Batch, body: Bytes, rules: Rules, now: int, where: str
 ) -> Iterator[tuple[ErrorCode, int, str]]:
     timed = not rules.stamps_arrival and (_is_bounded(rules) or batch.max_timestamp - now > rules.after_ms)
     if not (timed or rules.compacted):
@@ -82,9 +84,10 @@ def _refusal(errors: list[tuple[int, ErrorCode, str]]) -> InvalidRecordsError:
     return InvalidRecordsError(ErrorCode.invalid_record, message, records)
 
 
-def _recompressed(data: memoryview, batch: Batch, body: bytes, codec: Codec | None) -> memoryview | bytearray:
+def _recompressed(data: memoryview, batch: Batch, body: Bytes, codec: Codec | None) -> memoryview | bytearray:
     if codec is None or codec.number == batch.compression:
         return data
-    packed = bytearray(HEADER_SIZE) + compress(codec.number, body, codec.level)
+    packed = bytearray(HEADER_SIZE)
+    packed += compress(codec.number, body, codec.level)
     write_header(packed, batch._replace(attributes=batch.attributes & ~_CODEC | codec.number))
     return packed

@@ -76,11 +76,10 @@ def open_batch(data: Bytes, position: int = 0) -> Iterator[Record]:
 def unpacked(data: Bytes, position: int = 0) -> bytes:
     """Return the records of a batch in a row, decompressed."""
     batch = header_at(data, position)
-    body = bytes(memoryview(data)[position + HEADER_SIZE : position + batch.size])
-    return decompress(batch.compression, body)
+    return decompress(batch.compression, memoryview(data)[position + HEADER_SIZE : position + batch.size])
 
 
-def raw_records(body: bytes, count: int) -> Iterator[tuple[int, int, int, int]]:
+def raw_records(body: Bytes, count: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield for each record its time and offset, relative to the batch, and where its key begins and it ends."""
     at = 0
     with _readable():
@@ -151,7 +150,7 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: Bytes, at: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 70, 7):
         byte = data[at]

@@ -142,6 +142,11 @@ class Segment:
         head = self.handle.read(entry.position, HEADER_SIZE)
         return len(head) == HEADER_SIZE and header_at(head).base_offset == self.base + entry.offset
 
+    @property
+    def index_bytes(self) -> int:
+        """How much memory its index takes."""
+        return 0 if self._index is None else 8 * len(self._index)
+
     def let_go(self) -> None:
         """Drop what can be read again."""
         self._index = None
@@ -311,6 +316,12 @@ class Segment:
 
     def delete(self) -> None:
         """Remove its files."""
+        for path in self.forget():
+            path.unlink(missing_ok=True)
+
+    def forget(self) -> list[Path]:
+        """Close its files and drop its index, for they are deleted or replaced; return which files they are."""
+        self._handles.unindexed(self)
         for path in self.files():
             self._handles.forget(path)
-            path.unlink(missing_ok=True)
+        return self.files()

@@ -136,8 +136,8 @@ class Store:
         for index in range(topic.partitions):
             partition = self._partitions.pop((name, index), None)
             if partition is not None:
-                for path in (path for segment in partition.segments for path in segment.files()):
-                    self.handles.forget(path)
+                for segment in partition.segments:
+                    segment.forget()
                 self.handles.forget(synced_path(partition.folder))
                 partition.durable = False  # its folder may soon be that of another topic of the same name
                 partition.wake()

@@ -45,6 +45,11 @@ class Syncer:
             self._waiting.append((handle, then))
             self._work.notify()
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for the disk."""
+        return len(self._waiting) + len(self._vouching)
+
     def vouch(self, handle: Handle, save: Callable[[], None]) -> None:
         """Sync a file and then, off the loop, save what relies on its being on disk."""
         with self._work:
