@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -263,16 +261,3 @@ async def _administer_with_aiokafka(log: str) -> None:
         assert await consumer.beginning_offsets([where]) == {where: 2}
         assert await consumer.end_offsets([where]) == {where: 5}
         assert (await consumer.offsets_for_times({where: NOW + 3}))[where].offset == 3
-
-
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (Debian: apt-get install kcat)")
-def test_kcat_writes_reads_and_lists(log: str) -> None:
-    def kcat(*arguments: str, stdin: str = "") -> str:
-        command = ["kcat", "-b", log, *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=SECONDS, check=True)
-        return done.stdout
-
-    lines = [f"k{n}:v{n}" for n in range(1000)]
-    kcat("-t", "by-kcat", "-P", "-K:", "-z", "snappy", stdin="\n".join(lines))
-    assert sorted(kcat("-t", "by-kcat", "-C", "-e", "-q", "-K:").splitlines()) == sorted(lines)
-    assert 'topic "by-kcat"' in kcat("-L")
