@@ -344,6 +344,6 @@ def _framed(head: bytes, pieces: list[Piece]) -> list[Piece]:
 def _unsupported(api: Api) -> bytes:
     # A client that asks for a newer ApiVersions gets version 0 of the answer, with the error and what is served.
     if api is _API_VERSIONS:
-        served = b"".join(struct.pack(">hhh", each.key, each.oldest, each.newest) for each in APIS.values())
+        served = b"".join(struct.pack(">hhh", each.key, *each.offered) for each in APIS.values())
         return struct.pack(">hi", ErrorCode.unsupported_version, len(APIS)) + served
     raise LogError(ErrorCode.unsupported_version, f"{api.name} is served in versions {api.oldest} to {api.newest}")

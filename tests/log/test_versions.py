@@ -33,6 +33,23 @@ def test_every_request_is_served_in_the_versions_of_kafka() -> None:
     assert served == KAFKA | SECOND_TRANSACTIONS
 
 
+def test_produce_is_offered_from_version_0_on_so_that_old_clients_compress(tmp_path: Path) -> None:
+    """KAFKA-18659: librdkafka before 2.8 (kcat of Debian 12) sent everything uncompressed, and said nothing."""
+
+    async def story(broker: Still) -> None:
+        found = await client(broker)("api_versions", 4, client_software_name="x", client_software_version="1")
+        assert {each.api_key: (each.min_version, each.max_version) for each in found.api_keys}[0] == (0, 13)
+        assert [(each.name, each.max_version) for each in found.supported_features] == [
+            ("group.version", 1),
+            ("transaction.version", 1),
+        ]
+        assert [each.max_version_level for each in found.finalized_features] == [1, 1]
+        older = await client(broker)("api_versions", 3, client_software_name="x", client_software_version="1")
+        assert older.supported_features == ()
+
+    play(tmp_path, story)
+
+
 async def positions(ask: Any, version: int, timestamp: int, **more: Any) -> tuple[ErrorCode, int, int, int]:
     part = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": -1, **more}
     (topic,) = (await ask("list_offsets", version, topics=[{"name": "trades", "partitions": [part]}])).topics

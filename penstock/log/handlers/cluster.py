@@ -12,12 +12,28 @@ from penstock.log.protocol.apis import APIS
 from penstock.log.protocol.messages import Fields, distinct, given
 
 _BROKERS, _CONTROLLERS = 1, 2
+_FEATURES = {"group.version": 1, "transaction.version": 1}  # the consumer protocol; transactions before KIP-890
+_FEATURES_FROM_ZERO = 4
 
 
-async def api_versions(_call: Call, _request: Any) -> Fields:
+async def api_versions(call: Call, _request: Any) -> Fields:
     """Tell which requests are served."""
-    served = [{"api_key": api.key, "min_version": api.oldest, "max_version": api.newest} for api in APIS.values()]
-    return {"error_code": ErrorCode.none, "api_keys": served}
+    offered = [(api.key, *api.offered) for api in APIS.values()]
+    served = [{"api_key": key, "min_version": oldest, "max_version": newest} for key, oldest, newest in offered]
+    return {"error_code": ErrorCode.none, "api_keys": served, **_features(call.version)}
+
+
+def _features(version: int) -> Fields:
+    # Older clients take no feature whose versions begin at 0.
+    supported = [{"name": name, "min_version": 0, "max_version": newest} for name, newest in _FEATURES.items()]
+    finalized = [
+        {"name": name, "max_version_level": newest, "min_version_level": newest} for name, newest in _FEATURES.items()
+    ]
+    return {
+        "supported_features": supported if version >= _FEATURES_FROM_ZERO else [],
+        "finalized_features_epoch": 0,
+        "finalized_features": finalized,
+    }
 
 
 async def describe_cluster(call: Call, request: Any) -> Fields:

@@ -19,6 +19,15 @@ class Api:
     newest: int
     flexible: int
 
+    @property
+    def offered(self) -> tuple[int, int]:
+        """The versions that clients are told of.
+
+        As in Kafka 4, Produce is offered from 0 on though such old ones are refused: librdkafka before 2.8 compresses
+        with gzip, snappy and lz4 only where it is (KAFKA-18659).
+        """
+        return (0 if self.key == 0 else self.oldest), self.newest
+
     def serves(self, version: int) -> bool:
         """Say whether a version is served."""
         return self.oldest <= version <= self.newest
