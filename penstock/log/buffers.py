@@ -29,6 +29,7 @@ def buffer_bytes(broker: Broker) -> dict[str, int]:
     return {
         "receive": sum(each.arriving for each in of),
         "receive_spare": spare_bytes(),
+        "receive_tls": sum(each.reserved for each in of),
         "requests_waiting": sum(each.waiting for each in of),
         "recompress": broker.openers.held,
         "decompressed": OPENED_BYTES.now,

@@ -47,6 +47,7 @@ class Held(NamedTuple):
     """What one connection holds: bytes of requests and of answers, requests that are not answered, and a throttle."""
 
     arriving: int
+    reserved: int
     waiting: int
     unanswered: int
     unsent: int
@@ -105,7 +106,9 @@ class Connection:
         wire = self._wire
         unsent, in_memory = (wire.queued, wire.buffered) if wire else (0, 0)
         later = sum(map(len, self._later))
-        return Held(self._frames.held, later, len(self._answers), in_memory, unsent - in_memory, self._is_muted)
+        reserved = wire.reserved if wire else 0
+        arriving, unanswered = self._frames.held, len(self._answers)
+        return Held(arriving, reserved, later, unanswered, in_memory, unsent - in_memory, self._is_muted)
 
     @property
     def _is_muted(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 _FREE_BYTES = 8 << 20  # below this it is not worth the walk over the heap
 # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of <malloc.h>
-_OPTIONS = {-8: 1, -3: 4 << 20, -1: 16 << 20}
+_OPTIONS = {-8: 1, -3: 2 << 20, -1: 16 << 20}
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATM = Path("/proc/self/statm")
 

@@ -190,8 +190,10 @@ class _TlsProtocol(asyncio.BufferedProtocol):
         self._connection.buffer_updated(nbytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._wire is not None:
-            self._wire.lost()
+        # asyncio's side of the connection has a buffer of 256 KiB and knows this one: without the wire it is freed now.
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.lost()
         self._connection.connection_lost(exc)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from asyncio.sslproto import SSLProtocol
 from typing import Protocol
 
 from penstock.log.protocol.fetch import Piece
@@ -53,6 +54,10 @@ class Wire(Protocol):
     def buffered(self) -> int:
         """Bytes that are not sent yet and take memory."""
 
+    @property
+    def reserved(self) -> int:
+        """Bytes of memory that it takes however idle it is."""
+
 
 class PlainWire:
     """A socket on the loop, sending files with sendfile."""
@@ -74,6 +79,11 @@ class PlainWire:
     def buffered(self) -> int:
         """Bytes that are not sent yet and take memory."""
         return self._queue.memory
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of memory that it takes however idle it is: none worth counting."""
+        return 0
 
     def _readable(self) -> None:
         for _ in range(_READS):
@@ -190,6 +200,11 @@ class TlsWire:
     def buffered(self) -> int:
         """Bytes that are not sent yet and take memory."""
         return self._queue.memory + self._transport.get_write_buffer_size()
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of memory that it takes however idle it is: asyncio decrypts into a buffer of its own."""
+        return SSLProtocol.max_size
 
     def send(self, pieces: list[Piece]) -> None:
         """Queue pieces and send what the transport takes at once."""
