@@ -31,4 +31,6 @@ class GroupRules:
             "group.max.session.timeout.ms": self.max_session,
             "group.min.session.timeout.ms": self.min_session,
         }
-        return {name: str(number) for name, number in numbers.items()}
+        # Members of both protocols cannot be in one group.
+        policy = {"group.consumer.migration.policy": "disabled"}
+        return policy | {name: str(number) for name, number in numbers.items()}
