@@ -92,6 +92,20 @@ def test_records_without_key_are_named_by_their_indexes(tmp_path: Path, version:
     play(tmp_path, story)
 
 
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [(b"", ErrorCode.invalid_record), (b"x" * 80, ErrorCode.corrupt_message), (b"x", ErrorCode.corrupt_message)],
+)
+def test_what_is_no_batch_is_refused_as_in_kafka(tmp_path: Path, records: bytes, code: ErrorCode) -> None:
+    async def story(broker: Broker) -> None:
+        broker.store.create_topic("t", 1, {})
+        answer = await sent(broker, bytearray(records))
+        assert (answer.error_code, answer.base_offset) == (code, -1)
+        assert broker.store.partition("t", 0).end == 0
+
+    play(tmp_path, story)
+
+
 def test_older_versions_hear_only_the_code(tmp_path: Path) -> None:
     async def story(broker: Broker) -> None:
         broker.store.create_topic("t", 1, {"cleanup.policy": "compact"})

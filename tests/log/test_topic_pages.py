@@ -87,6 +87,13 @@ def test_a_cursor_behind_the_last_topic_finds_nothing_and_a_negative_one_is_refu
         # Behind the last partition: an answer without partitions, as the topic may have been created again meanwhile.
         reply = await ask("describe_topic_partitions", 0, cursor={"topic_name": "trades", "partition_index": 9})
         assert reply.topics[0].partitions == ()
+        reply = await ask(
+            "describe_topic_partitions",
+            0,
+            topics=[{"name": "trades"}],
+            cursor={"topic_name": "trades", "partition_index": -1},
+        )
+        assert [(each.name, each.error_code) for each in reply.topics] == [("trades", ErrorCode.invalid_request)]
 
     play(tmp_path, story)
 

@@ -165,7 +165,10 @@ class GroupCoordinator:
             return self._runner.send(group, event).result().error
         if group_id in self.consumers:
             return self.consumers.check_commit(group_id, event)
-        return ErrorCode.none if event.generation < 0 else ErrorCode.illegal_generation
+        if event.generation < 0:
+            return ErrorCode.none
+        by_epoch = event.by_epoch and not event.transactional
+        return ErrorCode.group_id_not_found if by_epoch else ErrorCode.illegal_generation
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
         """Say whether a member may ask for offsets; anyone may who does not claim to be one."""

@@ -12,7 +12,7 @@ from penstock.log.errors import ErrorCode, InvalidRecordsError, LogError
 from penstock.log.openers import is_for_thread
 from penstock.log.protocol.produce import Batches, ProduceRequest, Result, read_produce, write_produce
 from penstock.log.security.quotas import PRODUCE
-from penstock.log.storage.batches import HEADER_SIZE, header_at
+from penstock.log.storage.batches import HEADER_SIZE, MAGIC, header_at
 from penstock.log.storage.compression import ZSTD
 from penstock.log.storage.internal import refuse_internal
 from penstock.log.storage.partition import Partition
@@ -51,7 +51,7 @@ class _Pending:
         _check(call, self._request, batches)
         partition = call.broker.store.partition(batches.topic, batches.partition)
         if not records:
-            return Result(batches.partition, ErrorCode.none, partition.end, log_start=partition.log_start)
+            raise LogError(ErrorCode.invalid_record, "a produce request has a record batch for each of its partitions")
         now = call.broker.clock()
         if not is_for_thread(partition, records, now):
             return self._append(at, partition, batches)
@@ -154,8 +154,8 @@ def _check_batch(call: Call, transactional_id: str | None, topic: str, partition
     if head is not None and head.compression == ZSTD and call.version < _ZSTD_VERSION:
         message = f"zstd needs version {_ZSTD_VERSION} of the request, this one has {call.version}"
         raise LogError(ErrorCode.unsupported_compression_type, message)
-    if head is None or not head.is_transactional:
-        return
+    if head is None or head.magic != MAGIC or not head.is_transactional:
+        return  # what is no batch is refused when it is appended
     if transactional_id is None:
         # As in Kafka; without an id nobody would ever end what such a batch begins.
         raise LogError(ErrorCode.transactional_id_authorization_failed, "a transactional batch without the id")

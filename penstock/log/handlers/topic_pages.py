@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.log.calls import Call
-from penstock.log.errors import ErrorCode, LogError
+from penstock.log.errors import ErrorCode
 from penstock.log.handlers.metadata import partition_entry, topic_operations
 from penstock.log.protocol.messages import Fields
 from penstock.log.storage.topics import Topic, is_topic_name
@@ -17,9 +17,10 @@ MOST_PARTITIONS = 2000  # in one answer, as in Kafka (max.request.partition.size
 async def describe_topic_partitions(call: Call, request: Any) -> Fields:
     """Describe topics by name, all that the client may see if none is named, from the cursor on."""
     cursor = request.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        raise LogError(ErrorCode.invalid_request, "the cursor's partition cannot be negative")
     names = sorted(_names(call, request))
+    if cursor is not None and cursor.partition_index < 0:
+        # The answer has no place for an error but its topics.
+        return {"topics": [{"name": name, "error_code": ErrorCode.invalid_request} for name in names]}
     first = 0
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]

@@ -112,10 +112,19 @@ class Topics(dict[str, Topic]):
             raise LogError(ErrorCode.invalid_topic_exception, message)
         if name in self:
             raise LogError(ErrorCode.topic_already_exists, f"topic {name!r} exists")
+        self._refuse_collision(name)
         if not 1 <= partitions <= _MOST_PARTITIONS:
             message = f"a topic has 1 to {_MOST_PARTITIONS} partitions, not {partitions}"
             raise LogError(ErrorCode.invalid_partitions, message)
         checked_config(config)
+
+    def _refuse_collision(self, name: str) -> None:
+        # As in Kafka: names of metrics have no dots, so that tools would take the two for one.
+        folded = name.replace(".", "_")
+        other = next((each for each in self if "_" in folded and each.replace(".", "_") == folded), None)
+        if other is not None:
+            message = f"topic {name!r} collides with {other!r}: they differ in '.' and '_' alone"
+            raise LogError(ErrorCode.invalid_topic_exception, message)
 
     def grow(self, name: str, partitions: int) -> Topic:
         """Add partitions to a topic."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,10 @@ def test_a_group_that_does_not_exist_knows_nobody(tmp_path: Path) -> None:
         assert (await groups.join("g", join("stranger"))).error is ErrorCode.unknown_member_id
         assert (await groups.sync("g", Sync(generation=1, member_id="x"))).error is ErrorCode.unknown_member_id
         assert groups.tell("g", Leave(member_id="x")) is ErrorCode.unknown_member_id
-        assert groups.check_commit("g", Commit(generation=1, member_id="x")) is ErrorCode.illegal_generation
+        commit = Commit(generation=1, member_id="x")
+        assert groups.check_commit("g", commit) is ErrorCode.group_id_not_found, "as in Kafka since version 9"
+        for other in (replace(commit, by_epoch=False), replace(commit, transactional=True)):
+            assert groups.check_commit("g", other) is ErrorCode.illegal_generation
         assert await groups.delete("g") is ErrorCode.group_id_not_found
 
     play(tmp_path, story)

@@ -17,6 +17,18 @@ from penstock.log.storage.store import Store
 from tests.log.storage.logs import append, consumed, plain
 
 
+def test_topics_whose_names_differ_in_dots_and_underscores_alone_are_refused_as_in_kafka(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create_topic("a.b", 1, {})
+    store.create_topic("plain", 1, {})
+    with pytest.raises(LogError) as caught:
+        store.create_topic("a_b", 1, {})
+    assert caught.value.code is ErrorCode.invalid_topic_exception
+    store.delete_topic("a.b")
+    store.create_topic("a_b", 1, {})
+    store.close()
+
+
 def test_a_second_process_on_the_same_folder_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path)
     code = (
