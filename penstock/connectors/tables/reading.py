@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -70,12 +71,14 @@ class DatabaseTable(TableSource):
             if field.name not in there:
                 message = f"table {self.name} at {self._at.place} has no column '{field.name}'"
                 raise SettingsError(message, hint=choices("columns there", there.names, field.name))
+        try:
+            self._selected(" LIMIT 0")
+        except SourceFailed as error:
+            raise SettingsError(error.message, hint=error.hint) from error
 
     def rows(self) -> pa.Table:
         """Read it."""
-        with self._session() as session:
-            chosen = [session.selected(field) for field in self.schema]
-            found = session.execute(f"SELECT {', '.join(chosen)} FROM {quoted(self.name)}")
+        found = self._selected()
         return arrow_table(found, self.schema, f"table {self.name} at {self._at.place}")
 
     def stamp(self) -> object:
@@ -98,6 +101,35 @@ class DatabaseTable(TableSource):
             message = f"there is no table {self.name} at {self._at.place}"
             raise MissingInput(message, hint="create it, or look at its name and at the database of the connection")
         return Schema(tuple(found))
+
+    def _selected(self, limit: str = "") -> list[tuple[Any, ...]]:
+        try:
+            with self._session() as session:
+                chosen = [session.selected(field) for field in self.schema]
+                return session.execute(f"SELECT {', '.join(chosen)} FROM {quoted(self.name)}{limit}")
+        except SourceFailed as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: SourceFailed) -> SourceFailed:
+        """Say what of the table is gone, in place of the database's words about a statement that nobody wrote."""
+        if error.transient:
+            return error
+        table = f"table {self.name} at {self._at.place}"
+        if "permission denied" in error.message:
+            return SourceFailed(
+                f"{table} may not be read by this user", hint=f"its owner runs: GRANT SELECT ON {self.name} TO user"
+            )
+        with contextlib.suppress(PenstockError), self._session() as session:
+            there = [field.name for field in session.fields(self.name)]
+            if not there:
+                hint = (
+                    "create it again, or look for its new name; then run the job again: it goes on from its checkpoint"
+                )
+                return SourceFailed(f"{table} is gone: it was dropped or renamed", hint=hint)
+            for name in (field.name for field in self.schema if field.name not in there):
+                hint = f"{choices('columns there', there, name)}\n  give it its name back, or change the pipeline"
+                return SourceFailed(f"{table} has no column '{name}' any more", hint=hint)
+        return error
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
