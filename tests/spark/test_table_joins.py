@@ -254,6 +254,13 @@ def test_files_are_a_table_too(tmp_path: Path) -> None:
     assert seen.seen_by(0).to_pylist() == [{"id": 1, "name": "ada"}, {"id": 2, "name": "bob"}]
     pq.write_table(pa.table({"id": [3], "name": ["eve"]}), folder / "b.parquet")
     assert seen.seen_by(1).num_rows == 3
+    # A folder that is being replaced is not a table without rows.
+    folder.rename(tmp_path / "aside")
+    assert seen.seen_by(2).num_rows == 3
+    with pytest.raises(SourceFailed, match=r"could not be read for .*: table users: there is no file or folder"):
+        replace(seen, max_staleness_s=0).seen_by(3)
+    (tmp_path / "aside").rename(folder)
+    assert seen.seen_by(3).num_rows == 3
     (tmp_path / "bad.json").write_text('{"id": 1}\n{"id": "x"}\n')
     bad = ps.read_table(str(tmp_path / "bad.json"), connection="files", key="id", schema="id bigint")
     with pytest.raises(SourceFailed, match="cannot be read"):

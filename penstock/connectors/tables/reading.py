@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.files import FileSource
+from penstock.connectors.listing import refuse_missing
 from penstock.connectors.tables.connection import is_database, resolve
 from penstock.connectors.tables.database import Database, Session, quoted
 from penstock.connectors.tables.reading_values import arrow_table
@@ -162,14 +163,24 @@ class FileTable(TableSource):
 
     def rows(self) -> pa.Table:
         """Read all files."""
+        self._refuse_gone()
         with tempfile.TemporaryDirectory(prefix="penstock-table-") as notes:
             self._files.open(notes)
             return whole(self._files, self.name)
 
     def stamp(self) -> object:
         """The files, and when they were written."""
+        self._refuse_gone()
         found = ((path, os.stat(path)) for path in self._files.paths())
         return sorted((path, seen.st_size, seen.st_mtime_ns) for path, seen in found)
+
+    def _refuse_gone(self) -> None:
+        """Raise if the file or folder is not there: it may be on its way to be replaced. An empty folder is no rows."""
+        try:
+            refuse_missing(self._files.where)
+        except MissingInput as error:
+            message = f"table {self.name}: {error.message}"
+            raise SourceFailed(message, hint=error.hint, transient=True) from error
 
 
 def whole(source: Source, name: str) -> pa.Table:
