@@ -7,13 +7,6 @@ from binascii import a2b_base64
 import pyarrow as pa
 
 
-def holds_binary(kind: pa.DataType) -> bool:
-    """Say whether a type has bytes anywhere in it."""
-    if pa.types.is_nested(kind):
-        return any(holds_binary(kind.field(n).type) for n in range(kind.num_fields))
-    return bool(pa.types.is_binary(kind))
-
-
 def from_base64(text: str) -> bytes:
     """Return the bytes of a text in base64: standard alphabet, padded, nothing else; raise ValueError otherwise.
 

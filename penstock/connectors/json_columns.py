@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from penstock.connectors.binary_text import decoded
 from penstock.connectors.epoch_numbers import ZONED, instants_of
-from penstock.connectors.json_rewrite import KEY, VALUE, holds
+from penstock.connectors.inner_types import holds
+from penstock.connectors.json_rewrite import KEY, VALUE
 from penstock.connectors.text_columns import convert, instants, plain_times
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from dataclasses import dataclass
+from json.encoder import encode_basestring as _quoted
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.connectors.epoch_numbers import ZONED, epoch_text
+from penstock.connectors.inner_types import holds
 from penstock.connectors.json_numbers import NON_FINITE
 
 KEY, VALUE = "key", "value"
@@ -35,19 +37,43 @@ class _Object(list[tuple[str, Any]]):
     """The pairs of an object, as they were written."""
 
 
-def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
-    """Say whether a type passes a test, or one inside it does."""
-    return test(kind) or any(holds(kind.field(n).type, test) for n in range(kind.num_fields))
+@dataclass(frozen=True)
+class _Kind:
+    """A type as Python asks for it once per value: Arrow's own answers take a microsecond each."""
+
+    is_map: bool
+    is_float: bool
+    is_time: bool
+    is_instant: bool
+    inner: _Kind | None
+    fields: dict[str, _Kind]
+
+    @classmethod
+    def of(cls, kind: pa.DataType) -> _Kind:
+        inner = kind.item_type if pa.types.is_map(kind) else kind.value_type if pa.types.is_list(kind) else None
+        return cls(
+            pa.types.is_map(kind),
+            pa.types.is_floating(kind),
+            pa.types.is_timestamp(kind),
+            kind == ZONED,
+            None if inner is None else cls.of(inner),
+            {part.name: cls.of(part.type) for part in kind} if pa.types.is_struct(kind) else {},
+        )
+
+
+_ANY = _Kind.of(pa.null())
+_DECODER = json.JSONDecoder(parse_float=_Number, parse_int=_Number, object_pairs_hook=_Object)
 
 
 class Rewriter:
     """Rewrites the lines of one schema."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._kind = pa.struct(list(schema))
-        self.always = holds(self._kind, pa.types.is_map)
-        self.instants = holds(self._kind, lambda kind: kind == ZONED)
-        self._floats, self._times = holds(self._kind, pa.types.is_floating), holds(self._kind, pa.types.is_timestamp)
+        kind = pa.struct(list(schema))
+        self._kind = _Kind.of(kind)
+        self.always = holds(kind, pa.types.is_map)
+        self.instants = holds(kind, lambda one: bool(one == ZONED))
+        self._floats, self._times = holds(kind, pa.types.is_floating), holds(kind, pa.types.is_timestamp)
 
     def concerns(self, body: bytes) -> bool:
         """Say whether lines may have something to rewrite."""
@@ -66,8 +92,7 @@ class Rewriter:
         if not self.concerns(line):
             return line
         try:
-            document = json.loads(line.decode(), parse_float=_Number, parse_int=_Number, object_pairs_hook=_Object)
-            return _text(document, self._kind).encode()
+            return _text(_DECODER.decode(line.decode()), self._kind).encode()
         except (ValueError, RecursionError) as error:
             if self.always:
                 message = f"not JSON: {error}"
@@ -76,42 +101,32 @@ class Rewriter:
             return line
 
 
-def _text(value: Any, kind: pa.DataType) -> str:
-    if isinstance(value, _Object):
-        return _pairs(value, kind) if pa.types.is_map(kind) else _object(value, kind)
+def _text(value: Any, kind: _Kind) -> str:
     if isinstance(value, _Number):
-        time = epoch_text(value) if kind == ZONED else None
+        time = epoch_text(value) if kind.is_instant else None
         return value if time is None else f'"{time}"'
     if isinstance(value, str):
         return _string(value, kind)
+    if isinstance(value, _Object):
+        return _pairs(value, kind.inner or _ANY) if kind.is_map else _object(value, kind.fields)
     if isinstance(value, list):
-        return _NO_MAP if pa.types.is_map(kind) else _list(value, kind)
+        inner = kind.inner or _ANY
+        return _NO_MAP if kind.is_map else f"[{', '.join([_text(part, inner) for part in value])}]"
     return json.dumps(value)
 
 
-def _object(pairs: _Object, kind: pa.DataType) -> str:
-    kinds = {part.name: part.type for part in kind} if pa.types.is_struct(kind) else {}
-    texts = (f"{_quoted(name)}: {_text(value, kinds.get(name, pa.null()))}" for name, value in pairs)
-    return f"{{{', '.join(texts)}}}"
+def _object(pairs: _Object, kinds: dict[str, _Kind]) -> str:
+    return f"{{{', '.join([f'{_quoted(name)}: {_text(value, kinds.get(name, _ANY))}' for name, value in pairs])}}}"
 
 
-def _pairs(pairs: _Object, kind: pa.DataType) -> str:
-    texts = (f'{{"{KEY}": {_quoted(key)}, "{VALUE}": {_text(value, kind.item_type)}}}' for key, value in pairs)
+def _pairs(pairs: _Object, kind: _Kind) -> str:
+    texts = [f'{{"{KEY}": {_quoted(key)}, "{VALUE}": {_text(value, kind)}}}' for key, value in pairs]
     return f"[{', '.join(texts)}]"
 
 
-def _list(values: list[Any], kind: pa.DataType) -> str:
-    inner = kind.value_type if pa.types.is_list(kind) else pa.null()
-    return f"[{', '.join(_text(value, inner) for value in values)}]"
-
-
-def _string(value: str, kind: pa.DataType) -> str:
-    if pa.types.is_floating(kind) and value in NON_FINITE:
+def _string(value: str, kind: _Kind) -> str:
+    if kind.is_float and value in NON_FINITE:
         return value
-    if pa.types.is_timestamp(kind) and value.isascii():
+    if kind.is_time and value.isascii():
         return _quoted(_FRACTION.sub(r"\1", value.upper(), count=1))
     return _quoted(value)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)

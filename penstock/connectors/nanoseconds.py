@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.json_rewrite import holds
+from penstock.connectors.inner_types import holds
 
 
 def to_microseconds(values: pa.Array) -> pa.Array:

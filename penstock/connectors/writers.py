@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.connectors.binary_text import holds_binary
 from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.csv_writer import CsvFile
+from penstock.connectors.inner_types import holds
 from penstock.connectors.json_columns import holds_interval, holds_nested_key
 from penstock.connectors.json_text import json_documents
 from penstock.errors import BadSchema
@@ -47,7 +47,9 @@ def refuse_types(format: str, schema: Schema) -> None:
     """Raise BadSchema for columns that a format cannot hold."""
     for field in schema.arrow:
         kind = field.type
-        unfit = pa.types.is_nested(kind) or holds_binary(kind) if format == "csv" else holds_nested_key(kind)
+        unfit = (
+            pa.types.is_nested(kind) or holds(kind, pa.types.is_binary) if format == "csv" else holds_nested_key(kind)
+        )
         if format != "parquet" and (unfit or holds_interval(kind)):
             message = f"{format} cannot hold column '{field.name}' of type {schema.types[field.name]}"
             raise BadSchema(message, hint="write parquet, or make it text before: base64(c), to_json(c)")
