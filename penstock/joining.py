@@ -50,6 +50,7 @@ def _with_table(left: Node, table: Table, on: Pairs, how: How, suffix: str, **mo
         how=how,
         suffix=suffix,
         refresh_us=table.refresh_us,
+        max_staleness_us=table.max_staleness_us,
         valid_from=table.valid_from,
         **more,
     )

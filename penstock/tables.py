@@ -17,13 +17,14 @@ class Table:
     """Rows by key, of which a stream's rows find theirs with `join` or `join_asof`.
 
     It is read again when it changes, at most every `refresh`; each epoch sees one version of it, also when it is
-    replayed after a crash.
+    replayed after a crash. While it cannot be read, its last version is used, for at most `max_staleness`.
     """
 
     source: Source
     key: tuple[str, ...]
     valid_from: str | None = None
     refresh_us: int = 60_000_000
+    max_staleness_us: int = 600_000_000
 
     def __post_init__(self) -> None:
         if not self.key:
@@ -63,13 +64,15 @@ def read_table(
     schema: Shape | None = None,
     valid_from: str | None = None,
     refresh: Span = "1m",
+    max_staleness: Span = "10m",
 ) -> Table:
     """Read a small table to join a stream with; it is read again when it changes, at most every `refresh`.
 
     `connection` is a name in the settings, `postgresql://...` or `sqlite:///path`, "files" (`name` is then a file or
     folder of csv, json or Parquet), or "log" and other brokers (`name` is then a topic, whose last row of each key
     counts). The columns are read from the catalog or from Parquet; csv, json and topics need a schema. With
-    `valid_from`, a key may have many rows: the column says since when each applies, for `join_asof`.
+    `valid_from`, a key may have many rows: the column says since when each applies, for `join_asof`. If the table
+    cannot be read for longer than `max_staleness` while the job runs, the job fails.
     """
     from penstock.connectors.tables.connection import refuse_no_connection
     from penstock.connectors.tables.reading import table_source
@@ -78,4 +81,4 @@ def read_table(
     names = (key,) if isinstance(key, str) else tuple(key)
     given = Schema(schema) if schema is not None else None
     source = table_source(name, connection, given, names, valid_from, Settings.load())
-    return Table(source, names, valid_from, micros(refresh, "refresh"))
+    return Table(source, names, valid_from, micros(refresh, "refresh"), micros(max_staleness, "max_staleness"))

@@ -37,7 +37,13 @@ def _place(item: pytest.Item) -> int:
 
 
 # What compares the lanes runs in both in any case; other tests run in the chosen lane first.
-IN_BOTH_LANES = ("test_lanes_agree.py", "test_properties.py", "test_sql_rejects.py", "test_accounting.py")
+IN_BOTH_LANES = (
+    "test_lanes_agree.py",
+    "test_properties.py",
+    "test_sql_rejects.py",
+    "test_accounting.py",
+    "test_map_columns.py",
+)
 
 
 def _is_second_lane(item: pytest.Item) -> bool:

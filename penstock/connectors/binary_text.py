@@ -7,13 +7,6 @@ from binascii import a2b_base64
 import pyarrow as pa
 
 
-def holds_binary(kind: pa.DataType) -> bool:
-    """Say whether a type has bytes anywhere in it."""
-    if pa.types.is_nested(kind):
-        return any(holds_binary(kind.field(n).type) for n in range(kind.num_fields))
-    return bool(pa.types.is_binary(kind))
-
-
 def from_base64(text: str) -> bytes:
     """Return the bytes of a text in base64: standard alphabet, padded, nothing else; raise ValueError otherwise.
 
@@ -39,16 +32,3 @@ def decoded(texts: pa.Array) -> pa.Array:
     except ValueError as error:
         message = f"not base64: {error}"
         raise pa.ArrowInvalid(message) from error
-
-
-def typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return what a JSON reader gave in its type: bytes from base64, the rest as Arrow casts it."""
-    if not holds_binary(kind):
-        return values.cast(kind)
-    if pa.types.is_list(kind):
-        parts = typed(values.values, kind.value_type)
-        return pa.ListArray.from_arrays(values.offsets, parts, type=kind, mask=values.is_null())
-    if pa.types.is_struct(kind):
-        parts = [typed(values.field(n), part.type) for n, part in enumerate(kind)]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null())
-    return decoded(values)

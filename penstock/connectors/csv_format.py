@@ -12,12 +12,14 @@ from pyarrow import csv as pacsv
 
 from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.csv_records import LONGEST_RECORD, CsvRecords, Record
-from penstock.connectors.text_columns import FALSE, TRUE, ZONED, convert, misfits, overflowed, written_as
+from penstock.connectors.epoch_numbers import RULE
+from penstock.connectors.text_columns import FALSE, NAIVE, TRUE, convert, misfits, overflowed, written_as
 from penstock.errors import BadSchema
 from penstock.schema import Schema
 
 BOM = b"\xef\xbb\xbf"
 _MANY = 64 << 10
+_COUNTED = re.compile(r"[-+]?[0-9.]+([eE]|$)")
 _SPACE_ONLY = re.compile(rb"(?m)^[^\S\n]+$")
 
 
@@ -41,7 +43,7 @@ class CsvDecoder:
         self._records = CsvRecords(self._options, len(self._columns))
         self._floats = [f.name for f in self._arrow if pa.types.is_floating(f.type)]
         self._integers = [f.name for f in self._arrow if pa.types.is_integer(f.type)]
-        self._times = [f.name for f in self._arrow if f.type == ZONED]
+        self._times = {f.name: f.type for f in self._arrow if pa.types.is_timestamp(f.type)}
         # How times are written is learned from the first lines; it decides the speed, not the result.
         self._learned = not self._times
         # Decimals go through text, for Arrow's reader does not check their precision.
@@ -128,7 +130,8 @@ class CsvDecoder:
             text = table.column(field.name).combine_chunks()
             for row in misfits(text, self._arrow.field(field.name).type):
                 value = text[row].as_py()[:200]
-                bad.setdefault(places[row], f"column {field.name}: {value!r} cannot be read as {field.type}")
+                rule = f": {RULE}" if field.type == "timestamp" and _COUNTED.match(value) else ""
+                bad.setdefault(places[row], f"column {field.name}: {value!r} cannot be read as {field.type}{rule}")
         return bad
 
     def _refuse_odd_lines(self, body: bytes) -> None:
@@ -171,7 +174,10 @@ class CsvDecoder:
         return wire | dict.fromkeys(self._times, pa.string())
 
     def _learn(self, table: pa.Table) -> None:
-        self._wire |= {name: written_as(table.column(name)) for name in self._times}
+        found = {name: written_as(table.column(name)) for name in self._times}
+        self._wire |= {
+            name: kind if kind in (pa.string(), self._times[name]) else NAIVE for name, kind in found.items()
+        }
 
     def _read_as(self, body: bytes, wire: dict[str, pa.DataType], on_count: Any = None) -> pa.Table:
         return pacsv.read_csv(

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.binary_text import decoded
+from penstock.connectors.epoch_numbers import ZONED, instants_of_text
 from penstock.connectors.json_layout import Layout, Marked, Span
-from penstock.connectors.text_columns import NAIVE, ZONED, overflowed
+from penstock.connectors.text_columns import NAIVE, instants, overflowed, plain_times
 from penstock.schema import Schema
 
 Parse = Callable[[bytes], pa.RecordBatch]
@@ -98,6 +99,9 @@ def _column(span: Span, quoted: bool, kind: pa.DataType) -> pa.Array | None:
         return _from_text(span.texts(), kind)
     if pa.types.is_boolean(kind):
         return _truth(span.texts())
+    if kind == ZONED:
+        texts = span.numbers()
+        return None if texts is None else instants_of_text(texts)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         texts = span.numbers()
         found = None if texts is None else texts.cast(kind)
@@ -118,11 +122,13 @@ def _from_text(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
         try:
             return texts.cast(ZONED)
         except pa.ArrowInvalid:
-            return texts.cast(NAIVE).cast(ZONED)
+            return instants(texts)
     if pa.types.is_binary(kind):
         return decoded(texts)
-    if pa.types.is_date(kind) or kind == NAIVE:
+    if pa.types.is_date(kind):
         return texts.cast(kind)
+    if kind == NAIVE:
+        return plain_times(texts).cast(kind)
     return None
 
 

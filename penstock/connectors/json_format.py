@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -11,9 +12,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import json as pajson
 
-from penstock.connectors.binary_text import is_base64, typed
+from penstock.connectors.binary_text import is_base64
+from penstock.connectors.epoch_numbers import RULE, ZONED, epoch_us
 from penstock.connectors.json_alike import Alike
-from penstock.connectors.json_numbers import NON_FINITE, refuse_overflow, unquoted
+from penstock.connectors.json_columns import holds_interval, holds_nested_key, typed, wire
+from penstock.connectors.json_numbers import NON_FINITE, refuse_overflow
+from penstock.connectors.json_rewrite import Rewriter
 from penstock.connectors.text_columns import misfits
 from penstock.connectors.text_format import LineDecoder
 from penstock.errors import BadSchema
@@ -30,15 +34,15 @@ _ROW = re.compile(r" in row \d+$")
 class JsonDecoder(LineDecoder):
     """Parses JSON objects, one per line; keys that nobody declared are ignored, missing ones are null.
 
-    Times are strings, without zone in UTC; dates are strings; bytes are strings in base64. Numbers are never read
-    from strings, except "NaN", "Infinity", "-Infinity", and decimals, for which strings are the one exact form that
-    every writer has.
+    Times are strings, without zone in UTC, or numbers as `epoch_numbers` has them; dates are strings; bytes are strings
+    in base64; maps are objects. Numbers are never read from strings, except "NaN", "Infinity", "-Infinity", decimals,
+    for which strings are the one exact form that every writer has, and the keys of maps.
     """
 
     def __init__(self, schema: Schema) -> None:
         _only_readable(schema)
         self._schema, self._arrow = schema, schema.nullable().arrow
-        self._wire = pa.schema([(f.name, _wire(f.type)) for f in self._arrow])
+        self._columns = _Columns(self._arrow)
         self._alike = Alike(schema, self._parsed)
 
     def decode(self, data: bytes) -> pa.RecordBatch:
@@ -86,12 +90,11 @@ class JsonDecoder(LineDecoder):
             message = "not a JSON object"
             raise pa.ArrowInvalid(message)
         _refuse_deep(body)
-        table = self._read_numbers(body)
-        if table.num_rows != count:
+        batch = self._columns.read(body)
+        if batch.num_rows != count:
             message = "more than one JSON document in the line"
             raise pa.ArrowInvalid(message)
-        columns = [_typed(column.combine_chunks(), self._arrow.field(n).type) for n, column in enumerate(table.columns)]
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+        return batch
 
     def _misfits(self, field: Field, documents: dict[int, dict[str, Any]]) -> dict[int, str]:
         kind = self._arrow.field(field.name).type
@@ -107,38 +110,64 @@ class JsonDecoder(LineDecoder):
             found += [n for n, value in given if isinstance(value, str) and not is_base64(value)]
         return {n: _misfit(field, documents[n].get(field.name)) for n in found}
 
-    def _read(self, body: bytes, schema: pa.Schema) -> pa.Table:
-        return pajson.read_json(
-            pa.BufferReader(body),
-            pajson.ReadOptions(use_threads=False, block_size=len(body) + 1),
-            pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-        )
-
-    def _read_numbers(self, body: bytes) -> pa.Table:
-        try:
-            return self._read(body, self._wire)
-        except pa.ArrowInvalid:
-            bare = unquoted(body, self._arrow)
-            if bare is body:
-                raise
-            return self._read(bare, self._wire)
-
     def _culprit(self, line: bytes, document: dict[str, Any]) -> str | None:
-        line = unquoted(line, self._arrow)
         try:
-            self._read(line, pa.schema([]))
+            _Columns(pa.schema([])).read(line)
         except pa.ArrowInvalid:
             # No column alone is at fault.
             return None
         for field in self._schema:
             try:
-                table = self._read(line, pa.schema([self._wire.field(field.name)]))
-                _typed(table.column(0).combine_chunks(), self._arrow.field(field.name).type)
+                _Columns(pa.schema([self._arrow.field(field.name)])).read(line)
             except pa.ArrowInvalid as error:
+                if "a key of a map" in str(error):
+                    return f"column {field.name}: {error}"
                 if "twice" in str(error):
                     return f"column {field.name}: the key is there twice"
                 return _misfit(field, document.get(field.name))
         return None
+
+
+class _Columns:
+    """Reads lines into columns, by the first way that takes them all; what fits does not depend on which one that is.
+
+    Instants may be texts that Arrow reads itself, other texts, or whole numbers. If they are mixed, or something else
+    is not as Arrow has it, the lines are rewritten first.
+    """
+
+    def __init__(self, arrow: pa.Schema) -> None:
+        self._arrow, self._rewriter = arrow, Rewriter(arrow)
+        kinds = (ZONED, pa.string(), pa.int64()) if self._rewriter.instants else (ZONED,)
+        self._wires = [pa.schema([(f.name, wire(f.type, times)) for f in arrow]) for times in kinds]
+        self._direct = self._learned = self._wires[0]
+
+    def read(self, body: bytes) -> pa.RecordBatch:
+        """Return a row for each document; raise ArrowInvalid if one does not fit."""
+        if self._rewriter.always:
+            return self._by(self._direct, self._rewriter.rewritten(body))
+        try:
+            return self._by(self._learned, body)
+        except pa.ArrowInvalid:
+            if not self._rewriter.concerns(body):
+                raise
+        return self._otherwise(body)
+
+    def _otherwise(self, body: bytes) -> pa.RecordBatch:
+        for wires in self._wires if self._rewriter.unusual_times(body) else ():
+            with contextlib.suppress(pa.ArrowInvalid):
+                found = self._by(wires, body)
+                self._learned = wires
+                return found
+        return self._by(self._direct, self._rewriter.rewritten(body))
+
+    def _by(self, wires: pa.Schema, body: bytes) -> pa.RecordBatch:
+        table = pajson.read_json(
+            pa.BufferReader(body),
+            pajson.ReadOptions(use_threads=False, block_size=len(body) + 1),
+            pajson.ParseOptions(explicit_schema=wires, unexpected_field_behavior="ignore"),
+        )
+        columns = [_typed(column.combine_chunks(), self._arrow.field(n).type) for n, column in enumerate(table.columns)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 
 def _document(line: bytes) -> dict[str, Any] | str | None:
@@ -174,7 +203,8 @@ def _deep(line: bytes) -> bool:
 
 
 def _misfit(field: Field, value: Any) -> str:
-    return f"column {field.name}: {json.dumps(value)[:200]} cannot be read as {field.type}"
+    rule = f": {RULE}" if field.type == "timestamp" and type(value) in (int, float) else ""
+    return f"column {field.name}: {json.dumps(value)[:200]} cannot be read as {field.type}{rule}"
 
 
 def _other_kind(value: Any, kind: pa.DataType) -> bool:
@@ -185,6 +215,11 @@ def _other_kind(value: Any, kind: pa.DataType) -> bool:
         return not isinstance(value, list) or any(_other_kind(part, kind.value_type) for part in value)
     if pa.types.is_struct(kind):
         return not isinstance(value, dict) or any(_other_kind(value.get(p.name), p.type) for p in kind)
+    if pa.types.is_map(kind):
+        return not isinstance(value, dict) or any(_other_kind(part, kind.item_type) for part in value.values())
+    if kind == ZONED and type(value) in (int, float):
+        # A float may have lost digits that decide.
+        return type(value) is int and epoch_us(str(value)) is None
     if pa.types.is_boolean(kind):
         return not isinstance(value, bool)
     if pa.types.is_integer(kind):
@@ -197,30 +232,13 @@ def _other_kind(value: Any, kind: pa.DataType) -> bool:
     return not isinstance(value, str)
 
 
-def _wire(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Arrow's JSON reader is asked for: strings where it knows only numbers, or no base64."""
-    if pa.types.is_date(kind) or pa.types.is_binary(kind) or kind == pa.timestamp("us"):
-        return pa.string()
-    if pa.types.is_floating(kind):
-        # A number that is too large for a double is refused; one that is too large for less would be infinity.
-        return pa.float64()
-    if pa.types.is_decimal(kind):
-        # Arrow's reader does not check a decimal's precision; the cast from a wide one does.
-        return pa.decimal256(76, kind.scale)
-    if pa.types.is_list(kind):
-        return pa.list_(_wire(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(part.name, _wire(part.type)) for part in kind])
-    return kind
-
-
 def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return refuse_overflow(values, typed(values, kind))
 
 
 def _only_readable(schema: Schema) -> None:
-    for field in schema:
-        if "map<" in field.type or "interval" in field.type:
-            message = f"json cannot hold column '{field.name}' of type {field.type}"
-            hint = "declare a struct with the keys you need, or a string and use from_json later"
+    for field in schema.arrow:
+        if holds_interval(field.type) or holds_nested_key(field.type):
+            message = f"json cannot hold column '{field.name}' of type {schema.types[field.name]}"
+            hint = "declare a string and use from_json later; the keys of a map are plain values"
             raise BadSchema(message, hint=hint)

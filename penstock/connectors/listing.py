@@ -7,14 +7,17 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from typing import NamedTuple
 
-from penstock.errors import MissingInput, SourceFailed
+from penstock.errors import MissingInput, SourceFailed, choices
 
 Keep = Callable[[str], bool]
 _log = logging.getLogger(__name__)
 
 _MAGIC = re.compile(r"[*?[]")
+# So many names of files are shown at most.
+_SHOWN = 5
 
 
 # Names that programs give to files that are not data, or not yet: checksums, and files that are still being written.
@@ -94,7 +97,7 @@ def refuse_missing(path: str) -> None:
         what = f"no file matches {path!r}: there is no folder {folder!r}" if folder != path else ""
         message = what or f"there is no file or folder {path!r}"
         hint = f"create it, or set `files` so that the path is found (now looked up in {os.getcwd()!r})"
-        raise MissingInput(message, hint=hint)
+        raise MissingInput(message, hint=_beside(folder) + hint)
     if not os.access(folder, os.R_OK):
         message = f"{folder!r} may not be read by this user"
         raise MissingInput(message, hint=f"grant it: chmod +r {folder}")
@@ -104,7 +107,27 @@ def report_waiting(path: str, keep: Keep) -> None:
     """Log that there is no file yet: a misspelt pattern would wait for ever."""
     if any_file(path, keep) is None:
         what = f"no file matches {path!r} yet" if is_glob(path) else f"there is no file to read in {path!r} yet"
-        _log.warning("%s: waiting for the first", what)
+        others = _names(base_folder(path) if is_glob(path) else path)
+        there = f"\n  it holds others: {', '.join(others[:_SHOWN])}" if others else ""
+        _log.warning("%s: waiting for the first%s", what, there)
+
+
+def _beside(missing: str) -> str:
+    """Say what is in the folder in which a path is missing, and what was probably meant."""
+    above, _, name = missing.rstrip(os.sep).rpartition(os.sep)
+    while above and not os.path.isdir(above):
+        above, _, name = above.rpartition(os.sep)
+    others = _names(above or (os.sep if missing.startswith(os.sep) else "."))
+    close = get_close_matches(name, others, n=1)
+    shown = [*close, *(other for other in others if other not in close)][:_SHOWN]
+    return f"{choices(f'in {above or os.curdir}', shown, name)}\n  " if shown else ""
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if not ignored(name))
+    except OSError:
+        return []
 
 
 def _entries(path: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors.formats import not_text
+from penstock.connectors.nanoseconds import to_microseconds
 from penstock.connectors.rejects import broken, without
 from penstock.contracts import Rejected
 from penstock.errors import SourceFailed
@@ -54,7 +55,8 @@ def read_groups(path: str, first: int, last: int, schema: Schema, size: int) -> 
 
 def _opened(path: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True)
+        # Times of 96 bits are nanoseconds to Arrow unless it is asked for less, and those end in 2262.
+        return pq.ParquetFile(path, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
     except FileNotFoundError as error:
         message = f"{path} was found earlier and is gone"
         hint = "put it back: its rows are part of an epoch that is not yet finished"
@@ -170,6 +172,6 @@ def _cast(batch: pa.RecordBatch, schema: Schema, path: str) -> pa.RecordBatch:
 def _cast_column(batch: pa.RecordBatch, field: pa.Field, path: str) -> pa.Array:
     kind = _column_type(path, batch.schema, field)
     try:
-        return batch.column(field.name).cast(field.type)
+        return to_microseconds(batch.column(field.name)).cast(field.type)
     except pa.ArrowInvalid as error:
         raise _misfit(path, field, kind, f": {error}") from error

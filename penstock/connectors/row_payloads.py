@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.csv_writer import csv_lines
-from penstock.connectors.writers import json_documents, refuse_types
+from penstock.connectors.json_text import json_documents
+from penstock.connectors.writers import refuse_types
 from penstock.contracts import ROW_KEY
 from penstock.errors import BadSchema
 from penstock.schema import Schema

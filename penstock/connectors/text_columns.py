@@ -3,7 +3,8 @@
 Arrow's csv and json readers stop at the first bad value and take 0.3 ms to start again; here the bad values
 of a column are found in bulk. What fits is what Arrow's readers take, less three things they take silently:
 hexadecimal integers (0xFF is -1 as a tinyint), decimals with more digits than declared, and numbers that are too large
-for a double (1e400 is infinity to them).
+for a double (1e400 is infinity to them); and more times than they take: fractions of a second with more than six
+digits, `t` and `z`, and numbers as `epoch_numbers` has them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-ZONED = pa.timestamp("us", "UTC")
+from penstock.connectors.epoch_numbers import NUMBER, ZONED, instants_of_text
+
 NAIVE = pa.timestamp("us")
 TRUE, FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 
@@ -21,6 +23,9 @@ _ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 _DATE = r"\d{4}-\d\d-\d\d"
 _NUMBER = r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?"
 _SMALL = 8
+# What Arrow does not take: letters in lower case, and digits after the sixth, which are dropped as Spark drops them.
+_ODD = r"[tz]|\.\d{7}"
+_FRACTION = r"^(\S{10}[T ]\S{8}\.\d{6})\d+"
 
 
 def convert(text: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -31,9 +36,9 @@ def convert(text: pa.Array, kind: pa.DataType) -> pa.Array:
         message = f"a value that is no {kind}"
         raise pa.ArrowInvalid(message)
     if kind == ZONED:
-        return instants(text)
+        return _times(text)
     if kind == NAIVE:
-        return text.cast(kind)
+        return plain_times(text).cast(kind)
     found = pc.utf8_trim(text, " \t").cast(kind)
     if pa.types.is_floating(kind) and overflowed([found]):
         # Arrow reads a number that is too large as infinity, which only a word should be.
@@ -51,15 +56,39 @@ def overflowed(columns: Iterable[pa.Array | pa.ChunkedArray]) -> bool:
 
 def instants(text: pa.Array) -> pa.Array:
     """Return times as instants; one without a zone is in UTC."""
+    text = plain_times(text)
     zoned, none = pc.match_substring_regex(text, _ZONE), pa.scalar(None, pa.string())
     apart = pc.if_else(zoned, text, none).cast(ZONED)
     local = pc.if_else(zoned, none, text).cast(NAIVE)
     return pc.coalesce(apart, local.cast(ZONED))
 
 
+def plain_times(text: pa.Array) -> pa.Array:
+    """Return times as Arrow takes them, to the microsecond.
+
+    >>> plain_times(pa.array(["2026-01-01t12:00:00.123456789z"]))[0].as_py()
+    '2026-01-01T12:00:00.123456Z'
+    """
+    if not pc.any(pc.match_substring_regex(text, _ODD)).as_py():
+        return text
+    return pc.replace_substring_regex(pc.ascii_upper(text), _FRACTION, r"\1")
+
+
+def _times(text: pa.Array) -> pa.Array:
+    """Return what csv has as times: texts and numbers."""
+    number, none = pc.match_substring_regex(text, f"^{NUMBER}$"), pa.scalar(None, pa.string())
+    if not pc.any(number).as_py():
+        return instants(text)
+    counted = instants_of_text(pc.if_else(number, text, none))
+    return pc.coalesce(counted, instants(pc.if_else(number, none, text)))
+
+
 def written_as(text: pa.ChunkedArray) -> pa.DataType:
-    """Return the type that reads all these times directly: with zone, without, or text if mixed."""
+    """Return the type that reads all these times directly: with zone, without, or text if it is none of them."""
     zoned = pc.match_substring_regex(text, _ZONE)
+    odd = pc.match_substring_regex(text, rf"{_ODD}|^{NUMBER}$")
+    if pc.any(odd).as_py():
+        return pa.string()
     if pc.all(zoned, min_count=0).as_py():
         return ZONED
     return pa.string() if pc.any(zoned).as_py() else NAIVE
@@ -102,7 +131,8 @@ def _plausible(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _look(kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
-        return rf"^{_DATE}([T ]\d\d.*)?$"
+        text = rf"{_DATE}([Tt ]\d\d.*)?"
+        return rf"^({text}|{NUMBER})$" if kind == ZONED else f"^{text}$"
     if pa.types.is_date(kind):
         return rf"^[ \t]*{_DATE}[ \t]*$"
     if pa.types.is_integer(kind):

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import pyarrow as pa
 
-from penstock.connectors.writers import json_documents
+from penstock.connectors.json_text import json_documents
 from penstock.contracts import Epoch, Sink
 from penstock.durations import Span, micros
 from penstock.errors import BadValue, PenstockError, SettingsError, SinkFailed, choices

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.connectors.binary_text import holds_binary
 from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.csv_writer import CsvFile
-from penstock.connectors.json_numbers import json_number
-from penstock.connectors.value_text import decimal_text, iso
+from penstock.connectors.inner_types import holds
+from penstock.connectors.json_columns import holds_interval, holds_nested_key
+from penstock.connectors.json_text import json_documents
 from penstock.errors import BadSchema
 from penstock.schema import Schema
 
 ENDINGS = {"parquet": ".parquet", "csv": ".csv", "json": ".json"}
 _GROUP_ROWS = 1 << 18
 _GROUP_BYTES = 1 << 26
-_ESCAPED = r'["\\\x00-\x1f]'
 
 
 class Writer(Protocol):
@@ -50,8 +47,10 @@ def refuse_types(format: str, schema: Schema) -> None:
     """Raise BadSchema for columns that a format cannot hold."""
     for field in schema.arrow:
         kind = field.type
-        unfit = pa.types.is_nested(kind) or holds_binary(kind) if format == "csv" else False
-        if format != "parquet" and (unfit or _holds_duration(kind)):
+        unfit = (
+            pa.types.is_nested(kind) or holds(kind, pa.types.is_binary) if format == "csv" else holds_nested_key(kind)
+        )
+        if format != "parquet" and (unfit or holds_interval(kind)):
             message = f"{format} cannot hold column '{field.name}' of type {schema.types[field.name]}"
             raise BadSchema(message, hint="write parquet, or make it text before: base64(c), to_json(c)")
 
@@ -103,59 +102,3 @@ class JsonFile:
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
-
-
-def json_documents(batch: pa.RecordBatch, end: str = "}") -> pa.Array:
-    """Return each row as a JSON document."""
-    parts: list[pa.Array | str] = []
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        parts += [f"{', ' if parts else '{'}{json.dumps(name, ensure_ascii=False)}: ", json_text(column)]
-    return pc.binary_join_element_wise(*parts, end, "")
-
-
-def json_text(column: pa.Array) -> pa.Array:
-    """Return each value as JSON text."""
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        text = _quoted(iso(column) if pa.types.is_timestamp(kind) else column.cast(pa.string()))
-    elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or _not_finite(column):
-        text = pa.array([json.dumps(_plain(v, kind), ensure_ascii=False) for v in column.to_pylist()])
-    else:
-        text = decimal_text(column) if pa.types.is_decimal(kind) else column.cast(pa.string())
-    return pc.fill_null(text, "null")
-
-
-def _quoted(text: pa.Array) -> pa.Array:
-    if pc.any(pc.match_substring_regex(text, _ESCAPED)).as_py():
-        return pa.array([v if v is None else json.dumps(v, ensure_ascii=False) for v in text.to_pylist()])
-    return pc.binary_join_element_wise('"', text, '"', "")
-
-
-def _plain(value: object, kind: pa.DataType) -> object:
-    """Return a value as `json.dumps` takes it; bytes are text in base64, as Spark and Kafka Connect write them."""
-    if value is None or pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-        return value
-    if isinstance(value, float):
-        return json_number(value)
-    if isinstance(value, list) and pa.types.is_map(kind):
-        return {str(key): _plain(item, kind.item_type) for key, item in value}
-    if isinstance(value, list):
-        return [_plain(part, kind.value_type) for part in value]
-    if isinstance(value, dict):
-        return {part.name: _plain(value[part.name], part.type) for part in kind}
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    scalar = pa.array([value], kind)
-    if pa.types.is_decimal(kind):
-        return decimal_text(scalar)[0].as_py()
-    return (iso(scalar) if pa.types.is_timestamp(kind) else scalar.cast(pa.string()))[0].as_py()
-
-
-def _holds_duration(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_holds_duration(kind.field(n).type) for n in range(kind.num_fields))
-    return bool(pa.types.is_duration(kind))
-
-
-def _not_finite(column: pa.Array) -> bool:
-    return pa.types.is_floating(column.type) and pc.all(pc.is_finite(column)).as_py() is False

@@ -231,6 +231,7 @@ class JoinTable(OneInput):
     valid_from: str | None = None
     asof: bool = False
     max_age_us: int | None = None
+    max_staleness_us: int = 600_000_000
 
     def _checked(self) -> Schema:
         _known(self.how, _ASOF if self.asof else _TABLE)

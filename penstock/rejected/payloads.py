@@ -40,7 +40,7 @@ def batch(rows: Sequence[Return], schema: Schema) -> pa.RecordBatch:
         columns = [
             pa.array([_value(row.values.get(field.name), field.type) for row in rows], field.type) for field in arrow
         ]
-    except (pa.ArrowException, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+    except (pa.ArrowException, ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
         message = f"a rejected row does not fit {schema.ddl!r}: {error}"
         raise CannotReplay(message, hint="leave such rows out with --node or --reason") from error
     return pa.RecordBatch.from_arrays(columns, schema=arrow)
@@ -74,6 +74,8 @@ def _plain_value(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_integer(kind) and isinstance(value, str):
         # Keys of maps, as Spark writes them.
         return int(value)
+    if pa.types.is_boolean(kind) and isinstance(value, str):
+        return {"true": True, "false": False}[value]
     return value
 
 

@@ -41,7 +41,7 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
     """Return an error as the user should meet it."""
     if isinstance(error, PenstockError):
         return error
-    left = staging.error(epoch) or staging.error(PLANNING)
+    left = staging.error(epoch) or staging.error(PLANNING) or staging.planned_error(epoch)
     if left is not None:
         kind, message, node, hint, transient = left
         made: PenstockError = getattr(errors, kind)(message, node=node, hint=hint, transient=transient)

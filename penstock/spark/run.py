@@ -48,6 +48,7 @@ from penstock.spark.epochs.writer import EpochWriter, StopRequested
 from penstock.spark.faults import translate
 from penstock.spark.hidden import hidden
 from penstock.spark.lowering.compile import Query, compile_pipeline, resumes
+from penstock.spark.lowering.table_watch import TableWatch
 from penstock.spark.lowering.wakeups import Alarm
 from penstock.spark.session import query_settings, session
 from penstock.spark.ship import ship_archive, ship_code
@@ -194,6 +195,7 @@ class Run:
         self._compiled = compile_pipeline(
             spark, self.graph, self.checkpoint, self.settings, closes=closes, limits=self.limits
         )
+        self._tables = TableWatch(query.context for query in self._compiled)
         self._keep_layout()
         recall_times(self.checkpoint, self._compiled)
         if resumes(self.graph.nodes) and not self.checkpoint.ticks.is_over():
@@ -345,6 +347,7 @@ class Run:
             if connected and reached:
                 read.source.commit(reached)
         self._pressure.note(writer, held)
+        self._tables.report()
         self._compaction.run()
 
     def _commit_progress(self) -> None:

@@ -126,9 +126,31 @@ def test_missing_input_says_what_to_do(tmp_path):
         source.check()
     with pytest.raises(MissingInput, match=r"no file matches .* there is no folder"):
         FileSource(f"{tmp_path}/none/*.csv", PAIRS).check()
+    (tmp_path / "trades").mkdir()
+    with pytest.raises(
+        MissingInput, match=r"there is no folder .*trdes/2026'\n  in .*: trades      did you mean 'trades'\?"
+    ):
+        FileSource(f"{tmp_path}/trdes/2026/*.csv", PAIRS).check()
     with pytest.raises(MissingInput, match="no Parquet file"):
         FileSource(f"{tmp_path}/*.parquet")
     FileSource(str(tmp_path), PAIRS, "csv").check()
+
+
+def test_a_pattern_that_nothing_matches_yet_is_waited_for_as_an_empty_folder_is(tmp_path, caplog):
+    put(tmp_path / "in/a.json", "{}\n")
+    (tmp_path / "empty").mkdir()
+    for path, others in (("in/*.csv", "\n  it holds others: a.json"), ("empty/*.csv", ""), ("empty/2026-*/b.csv", "")):
+        source = FileSource(f"{tmp_path}/{path}", PAIRS)
+        source.open(str(tmp_path / f"notes-{len(path)}"))
+        caplog.clear()
+        source.check()
+        assert caplog.messages == [f"no file matches '{tmp_path}/{path}' yet: waiting for the first{others}"]
+        assert source.latest({}, None) == {"0": 0}
+    put(tmp_path / "empty/2026-01/b.csv", "1,x\n")
+    assert numbers(source) == [1]
+    (tmp_path / "more").mkdir()
+    FileSource(f"{tmp_path}/more", PAIRS, "json").check()
+    assert "there is no file to read in" in caplog.text
 
 
 def test_input_that_may_not_be_read_is_refused_before_the_start(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from penstock.connectors.datagen import DataGen
-from penstock.connectors.writers import json_documents
+from penstock.connectors.json_text import json_documents
 from tests.connectors.topics import fresh
 from tests.databases import PostgresServer
 from tests.e2e.test_topics import EXPECTED, ROOT

@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from penstock.connectors.datagen import DataGen
-from penstock.connectors.writers import json_documents
+from penstock.connectors.json_text import json_documents
 from tests.connectors.topics import fresh
 
 ROOT = Path(__file__).parents[2]

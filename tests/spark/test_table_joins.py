@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from penstock.errors import (
     BadValue,
     MissingEventTime,
     MissingInput,
+    PenstockError,
     SettingsError,
     SourceFailed,
     UnknownColumn,
@@ -30,6 +32,7 @@ from penstock.settings import Settings
 from penstock.spark.lowering.table_versions import Versions
 from penstock.testing import EOF, Crash, run_to_end
 from tests.conftest import at
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from tests.databases import PostgresServer
@@ -136,8 +139,90 @@ def test_the_last_version_is_used_while_the_database_is_away(postgres: PostgresS
     postgres.sql("INSERT INTO flags VALUES (2)")
     assert [seen.seen_by(epoch).num_rows for epoch in (2, 1, 0)] == [2, 1, 1]
     postgres.sql("DROP TABLE flags")
-    with pytest.raises(SourceFailed, match="flags"):
+    with pytest.raises(SourceFailed, match=r"table flags at .* is gone: it was dropped or renamed"):
         seen.seen_by(3)
+
+
+def test_a_table_may_be_away_only_for_so_long(postgres: PostgresServer, tmp_path: Path) -> None:
+    postgres.sql("DROP TABLE IF EXISTS flags; CREATE TABLE flags (id int PRIMARY KEY); INSERT INTO flags VALUES (1)")
+    table = ps.read_table("flags", connection=postgres.url, key="id", max_staleness="0s")
+    patient = versions(table, tmp_path)
+    strict = replace(patient, max_staleness_s=table.max_staleness_us / 1_000_000)
+    assert patient.seen_by(0).num_rows == 1
+    postgres.stop()
+    try:
+        assert patient.seen_by(1).num_rows == 1
+        with pytest.raises(SourceFailed, match=r"could not be read for .*does not answer") as failed:
+            strict.seen_by(2)
+    finally:
+        postgres.start()
+    assert failed.value.transient
+    assert "max_staleness" in str(failed.value)
+    assert strict.seen_by(2).num_rows == 1
+    assert "away" not in json.loads((tmp_path / "newest.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("ALTER TABLE tags RENAME name TO label", r"has no column 'name' any more\n  columns there: id, label"),
+        ("ALTER TABLE tags RENAME TO labels", "is gone: it was dropped or renamed"),
+        ("ALTER TABLE tags OWNER TO postgres", r"may not be read by this user\n  its owner runs: GRANT SELECT ON tags"),
+    ],
+)
+def test_a_table_that_is_changed_says_how(postgres: PostgresServer, tmp_path: Path, change: str, reason: str) -> None:
+    owner = postgres.admin.replace("/postgres?", "/shop?")
+    postgres.sql("DROP TABLE IF EXISTS tags, labels", owner)
+    postgres.sql("CREATE TABLE tags (id int PRIMARY KEY, name text)")
+    table = ps.read_table("tags", connection=postgres.url, key="id")
+    seen = versions(table, tmp_path)
+    assert seen.seen_by(0).num_rows == 0
+    postgres.sql(change, owner)
+    with pytest.raises(SourceFailed, match=reason):
+        seen.seen_by(1)
+    with pytest.raises(PenstockError):
+        table.source.check()
+
+
+def test_a_job_reports_that_a_table_is_away_and_back_and_ends_when_it_is_dropped(
+    postgres: PostgresServer, tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    postgres.sql("DROP TABLE IF EXISTS people; CREATE TABLE people (id bigint PRIMARY KEY, name text)")
+    postgres.sql("INSERT INTO people VALUES (1, 'ada')")
+    (tmp_path / "in").mkdir()
+    clicks = ps.read_files(str(tmp_path / "in"), schema="id bigint, user bigint", format="json")
+    sink = ps.collect()
+    people = ps.read_table("people", connection=postgres.url, key="id", refresh="0s")
+    pipeline = ps.Pipeline("away", clicks.join(people, on={"user": "id"}).to(sink))
+    run = pipeline.start(checkpoint=str(tmp_path / "c"), settings=settings)
+
+    def click(number: int) -> None:
+        (tmp_path / "in" / f"{number}.tmp").write_text(json.dumps({"id": number, "user": 1}) + "\n")
+        (tmp_path / "in" / f"{number}.tmp").rename(tmp_path / "in" / f"{number}.json")
+
+    def joined(number: int) -> None:
+        click(number)
+        wait_for(lambda: len(sink.rows) == number, "the row was not joined", while_=lambda: not run.wait(0))
+
+    joined(1)
+    postgres.stop()
+    try:
+        joined(2)
+        joined(3)
+        wait_for(lambda: "does not answer" in caplog.text)
+    finally:
+        postgres.start()
+    postgres.sql("UPDATE people SET name = 'eve'")
+    joined(4)
+    wait_for(lambda: "the table can be read again, after" in caplog.text)
+    assert caplog.text.count("does not answer") == 1
+    assert "if it stays away for 10m, the job fails" in caplog.text
+    assert {row["id"]: row["name"] for row in sink.rows} == {1: "ada", 2: "ada", 3: "ada", 4: "eve"}
+    postgres.sql("DROP TABLE people")
+    click(5)
+    with pytest.raises(SourceFailed, match=r"table people at .* is gone") as failed:
+        run.wait(60)
+    assert "Traceback" not in str(failed.value)
 
 
 def test_versions_that_no_epoch_can_ask_for_are_dropped(shop: tuple[sqlite3.Connection, str], tmp_path: Path) -> None:
@@ -169,6 +254,13 @@ def test_files_are_a_table_too(tmp_path: Path) -> None:
     assert seen.seen_by(0).to_pylist() == [{"id": 1, "name": "ada"}, {"id": 2, "name": "bob"}]
     pq.write_table(pa.table({"id": [3], "name": ["eve"]}), folder / "b.parquet")
     assert seen.seen_by(1).num_rows == 3
+    # A folder that is being replaced is not a table without rows.
+    folder.rename(tmp_path / "aside")
+    assert seen.seen_by(2).num_rows == 3
+    with pytest.raises(SourceFailed, match=r"could not be read for .*: table users: there is no file or folder"):
+        replace(seen, max_staleness_s=0).seen_by(3)
+    (tmp_path / "aside").rename(folder)
+    assert seen.seen_by(3).num_rows == 3
     (tmp_path / "bad.json").write_text('{"id": 1}\n{"id": "x"}\n')
     bad = ps.read_table(str(tmp_path / "bad.json"), connection="files", key="id", schema="id bigint")
     with pytest.raises(SourceFailed, match="cannot be read"):

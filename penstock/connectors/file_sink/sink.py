@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.file_sink.addresses import located, place
+from penstock.connectors.file_sink.columns import keep_columns
 from penstock.connectors.file_sink.compaction import Compaction, Overtaken
 from penstock.connectors.file_sink.ledger import Ledger, finish, has_epochs, staging_folder
 from penstock.connectors.file_sink.merging import merged
@@ -99,7 +100,7 @@ class FileSink(Sink):
             self._place.check()
 
     def open(self, schema: Schema, key: tuple[str, ...]) -> None:
-        """Finish what a crash cut off, and remove what was staged and forgotten."""
+        """Finish what a crash cut off, remove what was staged and forgotten, and refuse columns that do not fit."""
         refuse_types(self.format, schema)
         for name in self.partition_by:
             schema.field(name)
@@ -112,6 +113,7 @@ class FileSink(Sink):
             if staged:
                 finish(self._place, staged)
                 self._place.remove(name for name, found in staged.items() if found.age > _FORGOTTEN_AFTER)
+            keep_columns(self._place, self.format, schema)
 
     def continues(self, lineage: str, sink: str) -> None:
         """Take the ledger over, so that an earlier run of the job cannot commit any more."""

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as pacsv
 
+from penstock.connectors.json_text import json_text
 from penstock.connectors.value_text import decimal_text
-from penstock.connectors.writers import json_text
 
 _OPTIONS = pacsv.WriteOptions(include_header=False, quoting_style="needed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.files import FileSource
+from penstock.connectors.listing import refuse_missing
 from penstock.connectors.tables.connection import is_database, resolve
 from penstock.connectors.tables.database import Database, Session, quoted
 from penstock.connectors.tables.reading_values import arrow_table
@@ -70,12 +72,14 @@ class DatabaseTable(TableSource):
             if field.name not in there:
                 message = f"table {self.name} at {self._at.place} has no column '{field.name}'"
                 raise SettingsError(message, hint=choices("columns there", there.names, field.name))
+        try:
+            self._selected(" LIMIT 0")
+        except SourceFailed as error:
+            raise SettingsError(error.message, hint=error.hint) from error
 
     def rows(self) -> pa.Table:
         """Read it."""
-        with self._session() as session:
-            chosen = [session.selected(field) for field in self.schema]
-            found = session.execute(f"SELECT {', '.join(chosen)} FROM {quoted(self.name)}")
+        found = self._selected()
         return arrow_table(found, self.schema, f"table {self.name} at {self._at.place}")
 
     def stamp(self) -> object:
@@ -98,6 +102,35 @@ class DatabaseTable(TableSource):
             message = f"there is no table {self.name} at {self._at.place}"
             raise MissingInput(message, hint="create it, or look at its name and at the database of the connection")
         return Schema(tuple(found))
+
+    def _selected(self, limit: str = "") -> list[tuple[Any, ...]]:
+        try:
+            with self._session() as session:
+                chosen = [session.selected(field) for field in self.schema]
+                return session.execute(f"SELECT {', '.join(chosen)} FROM {quoted(self.name)}{limit}")
+        except SourceFailed as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: SourceFailed) -> SourceFailed:
+        """Say what of the table is gone, in place of the database's words about a statement that nobody wrote."""
+        if error.transient:
+            return error
+        table = f"table {self.name} at {self._at.place}"
+        if "permission denied" in error.message:
+            return SourceFailed(
+                f"{table} may not be read by this user", hint=f"its owner runs: GRANT SELECT ON {self.name} TO user"
+            )
+        with contextlib.suppress(PenstockError), self._session() as session:
+            there = [field.name for field in session.fields(self.name)]
+            if not there:
+                hint = (
+                    "create it again, or look for its new name; then run the job again: it goes on from its checkpoint"
+                )
+                return SourceFailed(f"{table} is gone: it was dropped or renamed", hint=hint)
+            for name in (field.name for field in self.schema if field.name not in there):
+                hint = f"{choices('columns there', there, name)}\n  give it its name back, or change the pipeline"
+                return SourceFailed(f"{table} has no column '{name}' any more", hint=hint)
+        return error
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
@@ -130,14 +163,24 @@ class FileTable(TableSource):
 
     def rows(self) -> pa.Table:
         """Read all files."""
+        self._refuse_gone()
         with tempfile.TemporaryDirectory(prefix="penstock-table-") as notes:
             self._files.open(notes)
             return whole(self._files, self.name)
 
     def stamp(self) -> object:
         """The files, and when they were written."""
+        self._refuse_gone()
         found = ((path, os.stat(path)) for path in self._files.paths())
         return sorted((path, seen.st_size, seen.st_mtime_ns) for path, seen in found)
+
+    def _refuse_gone(self) -> None:
+        """Raise if the file or folder is not there: it may be on its way to be replaced. An empty folder is no rows."""
+        try:
+            refuse_missing(self._files.where)
+        except MissingInput as error:
+            message = f"table {self.name}: {error.message}"
+            raise SourceFailed(message, hint=error.hint, transient=True) from error
 
 
 def whole(source: Source, name: str) -> pa.Table:

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.connectors.json_text import json_text
 from penstock.connectors.value_text import decimal_text, iso
-from penstock.connectors.writers import json_text
 from penstock.errors import SinkFailed
 from penstock.schema import Schema
 

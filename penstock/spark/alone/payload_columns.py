@@ -7,11 +7,14 @@ The variant must not end early: it is read in an array whose second element is a
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from penstock.connectors.epoch_numbers import RANGES
+from penstock.connectors.json_numbers import NON_FINITE
 from penstock.contracts import REJECTED, ROW_KEY, Sink
 from penstock.schema import Field, Schema, quoted
 from penstock.spark.hidden import PREFIX
@@ -22,9 +25,9 @@ REASON = PREFIX + "reason"
 _VALUE, PLACE = PREFIX + "value", PREFIX + "place"
 _TEXT, _PARSED, _ROW = PREFIX + "text", PREFIX + "parsed", PREFIX + "row"
 _DATE = r"\d{4}-\d\d-\d\d"
-_NAIVE = rf"{_DATE}([T ](\d\d|\d\d:\d\d|\d\d:\d\d:\d\d(\.\d{{1,6}})?)"
+_NAIVE = rf"{_DATE}([Tt ](\d\d|\d\d:\d\d|\d\d:\d\d:\d\d(\.\d+)?)"
 _LOOKS = {
-    "timestamp": rf"^{_NAIVE}(Z|[+-]\d\d(:?\d\d)?)?)?$",
+    "timestamp": rf"^{_NAIVE}([Zz]|[+-]\d\d(:?\d\d)?)?)?$",
     "timestamp_ntz": f"^{_NAIVE})?$",
     "date": f"^{_DATE}$",
 }
@@ -35,7 +38,7 @@ _WIRE = {**dict.fromkeys(("tinyint", "smallint", "int"), "bigint"), **dict.fromk
 _NUMBERS = "(BIGINT|DOUBLE|FLOAT|DECIMAL.*)"
 _KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "BIGINT"),
-    **dict.fromkeys(("float", "double"), _NUMBERS),
+    **dict.fromkeys(("float", "double", "timestamp"), f"(STRING|{_NUMBERS})"),
     "boolean": "BOOLEAN",
 }
 _WRITTEN = {"ignoreNullFields": "false", **EXACT_TIMES}
@@ -71,7 +74,7 @@ def _json(records: DataFrame, schema: Schema) -> DataFrame:
     whole = F.concat(F.lit("["), _TEXT, F.lit(","), F.xxhash64(_TEXT).cast("string"), F.lit("]"))
     texts = records.withColumn(_TEXT, _text())
     parsed = texts.withColumns({_PARSED: F.try_parse_json(whole), _ROW: F.from_json(_TEXT, wire)})
-    values = {f.name: _typed(column(_ROW)[f.name], f) for f in schema}
+    values = {f.name: _typed(column(_ROW)[f.name], f, _kind(f)) for f in schema}
     return parsed.withColumns(values | {REASON: _why_not_json(schema, values)})
 
 
@@ -79,14 +82,29 @@ def _text() -> Column:
     return F.try_validate_utf8(F.col(_VALUE).cast("string"))
 
 
-def _typed(value: Column, field: Field) -> Column:
+def _typed(value: Column, field: Field, kind: Column) -> Column:
     if field.type in ("float", "double"):
-        return F.when(F.abs(value) != float("inf"), value)
+        word = F.try_variant_get(_given(field), "$", "string").isin(*NON_FINITE)
+        return F.when(kind == "STRING", F.when(word, value)).when(F.abs(value) != float("inf"), value)
     if field.type == "binary":
         return F.when(value.rlike(_BASE64), F.unbase64(value))
     if field.type not in _LOOKS:
         return value.try_cast(field.type) if field.type in _WIRE else value
-    return F.when(value.rlike(_LOOKS[field.type]), _to_the_second(value).try_cast(field.type))
+    text = F.when(value.rlike(_LOOKS[field.type]), _to_the_second(F.upper(value)).try_cast(field.type))
+    return F.when(kind == "STRING", text).otherwise(_counted(_given(field))) if field.type == "timestamp" else text
+
+
+def _counted(number: Column) -> Column:
+    """Return a number as a time, in the unit that its digits tell, as `epoch_numbers` has it."""
+    # Not by `from_json`, which reads a number as a double before it is text.
+    exact = F.try_variant_get(number, "$", "decimal(38,18)")
+    found = F.when(exact == 0, F.lit(0).cast("bigint"))
+    for first, end, times, per in RANGES:
+        whole = exact.try_cast(f"decimal({36 - len(str(times))},18)") * F.lit(times)
+        counted = whole if per == 1 else F.floor(exact).cast("decimal(20,0)") * F.lit(Decimal(1) / per)
+        inside = (F.abs(exact) >= F.lit(Decimal(first))) & (F.abs(exact) < F.lit(Decimal(end)))
+        found = found.when(inside, F.floor(counted).cast("bigint"))
+    return F.timestamp_micros(found)
 
 
 def _to_the_second(time: Column) -> Column:
@@ -101,8 +119,7 @@ def _why_not_json(schema: Schema, values: dict[str, Column]) -> Column:
     why = F.when(F.isnull(_VALUE), "no payload: a tombstone").when(F.isnull(_TEXT), "not JSON: not UTF-8")
     why = why.when(~whole, "not JSON: it does not parse as one document").when(~is_object, "not a JSON object")
     for field in schema:
-        given = _at(f"$[0]['{field.name}']")
-        kind = F.schema_of_variant(given)
+        given, kind = _given(field), _kind(field)
         misfit = ~kind.rlike(f"^({_KINDS.get(field.type, 'STRING')})$") | values[field.name].isNull()
         shown = F.concat(
             F.lit(f"column {field.name}: "), F.to_json(given).substr(1, 200), F.lit(f" cannot be read as {field.type}")
@@ -116,6 +133,14 @@ def _not_null(why: Column, schema: Schema, values: dict[str, Column]) -> Column:
         if not field.nullable:
             why = why.when(values[field.name].isNull(), f"column {field.name}: null, but it is declared not null")
     return why
+
+
+def _kind(field: Field) -> Column:
+    return F.schema_of_variant(_given(field))
+
+
+def _given(field: Field) -> Column:
+    return _at(f"$[0]['{field.name}']")
 
 
 def _at(path: str) -> Column:

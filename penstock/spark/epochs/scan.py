@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
+from penstock.connectors.nanoseconds import to_microseconds
 from penstock.contracts import Offsets, OnError, Rejected, Source
 from penstock.errors import PenstockError, RowRejected, SourceFailed
 from penstock.folders import Folder
@@ -362,7 +363,7 @@ def conform(batch: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:
         raise SourceFailed(message, node=f"read '{name}'", hint=f"its schema says {schema.ddl}")
     columns = []
     for field in wanted:
-        column, wrong = fit_array(batch.column(field.name), field.type)
+        column, wrong = fit_array(to_microseconds(batch.column(field.name)), field.type)
         for misfit in wrong.values():
             message = f"the source's rows do not fit its schema: {misfit.within(field.name)}"
             raise SourceFailed(message, node=f"read '{name}'", hint=f"its schema says {schema.ddl}")

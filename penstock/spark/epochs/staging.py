@@ -99,6 +99,18 @@ class Staging:
         left = self._passing.read(f"{number}/error.json")
         return json.loads(left) if left else None
 
+    def planned_error(self, after: int) -> list[Any] | None:
+        """Return the error of an epoch that Spark was still planning: tables are read before its writer is called."""
+        return next((left for number in self._numbers() if number > after and (left := self.error(number))), None)
+
+    def forget_errors(self) -> None:
+        """Drop the errors that an earlier run left."""
+        for number in self._numbers():
+            self._passing.remove(f"{number}/error.json")
+
+    def _numbers(self) -> list[int]:
+        return sorted((int(name) for name in self._passing.names() if name.isdigit()), reverse=True)
+
     @property
     def _passing(self) -> Folder:
         return self.near or self.folder

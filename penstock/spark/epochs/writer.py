@@ -52,6 +52,7 @@ class EpochWriter:
         self.graph = query.context.graph
         self.staging: Staging = query.context.staging
         self.staging.clear(PLANNING)
+        self.staging.forget_errors()
         self.lineage, self.confirm = checkpoint.identity.lineage, checkpoint.confirm
         self.records = Records(checkpoint.records(query.name), checkpoint.retention)
         self.rings = RingsOf(checkpoint.folder, query.name)

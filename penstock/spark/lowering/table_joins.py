@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from penstock.connectors.tables.reading import TableSource
 from penstock.errors import PenstockError
+from penstock.folders import Folder
 from penstock.plan.joins import JoinTable
 from penstock.schema import Field, Schema
 from penstock.spark.epochs.scan import current_epoch
@@ -58,16 +59,22 @@ def _of(name: str) -> Column:
     return F.col(f"`{T}{name.replace('`', '``')}`")
 
 
+def versions_folder(node: JoinTable, context: Context) -> Folder:
+    """Return where the versions of a join's table are."""
+    return context.staging.folder / "tables" / context.name(node)
+
+
 def _table(node: JoinTable, context: Context) -> DataFrame:
     name = context.name(node)
     assert isinstance(node.table, TableSource)
     versions = Versions(
-        folder=context.staging.folder / "tables" / name,
+        folder=versions_folder(node, context),
         source=node.table,
         key=node.table_key,
         valid_from=node.valid_from,
         refresh_s=node.refresh_us / 1_000_000,
         kept_epochs=KEPT_EPOCHS,
+        max_staleness_s=node.max_staleness_us / 1_000_000,
         label=context.graph.label(node),
     )
     more = (Field(UNTIL, "timestamp"),) if node.valid_from else ()

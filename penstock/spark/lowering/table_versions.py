@@ -10,22 +10,25 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.tables.reading import TableSource
+from penstock.durations import span_text
 from penstock.errors import CheckpointDamaged, PenstockError, SourceFailed
 from penstock.folders import Folder
 from penstock.folders.journal import LOST
 from penstock.spark.hidden import PREFIX
 
 UNTIL = PREFIX + "until"
-_NEWEST = "newest.json"
-_log = logging.getLogger(__name__)
+NEWEST = "newest.json"
+# A table that could not be read is tried again after this time, or after `refresh` if that is shorter.
+RETRY_S = 10.0
+LONGER = 'read_table(..., max_staleness="1h") waits longer'
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Versions:
     refresh_s: float
     kept_epochs: int
     label: str
+    max_staleness_s: float = 600
 
     def seen_by(self, epoch: int) -> pa.Table:
         """Return the table as an epoch sees it; outside of any epoch, as it was read last."""
@@ -57,23 +61,32 @@ class Versions:
 
     def _newest(self) -> str:
         """Return the newest version, read anew if it is time to."""
-        known = json.loads(self.folder.read(_NEWEST) or "{}")
-        if known and 0 <= time.time() - known["at"] < self.refresh_s:
+        known = json.loads(self.folder.read(NEWEST) or "{}")
+        pause = self.refresh_s if "away" not in known else min(self.refresh_s, RETRY_S)
+        if known and 0 <= time.time() - known["at"] < pause:
             return str(known["version"])
         try:
             stamp = repr(self.source.stamp())
-            if known and stamp == known["stamp"] != repr(None):
+            if known and "away" not in known and stamp == known["stamp"] != repr(None):
                 return str(known["version"])
-            version = self._write(self._whole())
+            now = {"at": time.time(), "version": self._write(self._whole()), "stamp": stamp}
         except PenstockError as error:
             error.node = error.node or self.label
             if not known or not error.transient:
                 raise
-            _log.warning("%s\n  its last version is used until it can be read", error)
-            version, stamp = known["version"], known["stamp"]
-        noted = {"at": time.time(), "version": version, "stamp": stamp}
-        self.folder.write(_NEWEST, json.dumps(noted).encode())
-        return version
+            now = self._away(known, error)
+        self.folder.write(NEWEST, json.dumps(now).encode())
+        return str(now["version"])
+
+    def _away(self, known: dict[str, Any], error: PenstockError) -> dict[str, Any]:
+        """Keep the last version, and since when there is no newer one, which the driver reports; not for ever."""
+        now = time.time()
+        away = known.get("away") or {"since": now, "read": known["at"], "why": error.message, "hint": error.hint}
+        if now - away["since"] > self.max_staleness_s:
+            message = f"it could not be read for {span_text(round(now - away['since']) * 1_000_000)}: {error.message}"
+            hint = f"run the job again when it can: it goes on from its checkpoint; {LONGER}"
+            raise SourceFailed(message, node=self.label, hint=hint, transient=True)
+        return known | {"at": now, "away": away}
 
     def _whole(self) -> pa.Table:
         """Return the rows in the order of their keys, so that equal tables are equal files."""
@@ -115,7 +128,7 @@ class Versions:
         for name in old:
             noted.remove(name)
         seen = {(noted.read(name) or b"").decode() for name in noted.names()}
-        seen |= {json.loads(self.folder.read(_NEWEST) or "{}").get("version")}
+        seen |= {json.loads(self.folder.read(NEWEST) or "{}").get("version")}
         for name in self.folder.names():
             if name.endswith(".arrow") and name not in seen:
                 self.folder.remove(name)
