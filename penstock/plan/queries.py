@@ -65,6 +65,17 @@ def time_key(time: EventTime) -> str:
     return f"{source_of(time)}.{time.column}#{hashlib.sha256(repr(before).encode()).hexdigest()[:8]}"
 
 
+def partition_sources(time: EventTime) -> list[Read]:
+    """Return the sources whose partitions an event time follows, the slowest of all; none if it follows all rows alike.
+
+    Several sources before one event time are partitions too. Behind state, rows have no partition any more.
+    """
+    before = list(upstream(time.input))
+    reads = [node for node in before if isinstance(node, Read)]
+    several = len(reads) > 1 or any(read.source.partitioned for read in reads)
+    return reads if several and not any(node.stateful for node in before) else []
+
+
 def source_of(time: EventTime) -> str:
     """Return the sources of an event time, as a user knows them."""
     reads = (node for node in upstream(time) if isinstance(node, Read))

@@ -8,7 +8,7 @@ it can ship the watermark by which this epoch's rows are late: that of the epoch
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,9 @@ from penstock.native.program import Program
 from penstock.rejected.rows import row_json
 from penstock.schema import Schema
 from penstock.spark.epochs.admission import Admission, dropped
+from penstock.spark.epochs.alignment import Alignment
 from penstock.spark.epochs.answers import AnswerStore
-from penstock.spark.epochs.clock import END_OF_TIME, Ticks
+from penstock.spark.epochs.clock import END_OF_TIME, Ticks, tick_rows
 from penstock.spark.epochs.notes import (
     EMPTY,
     TICKS,
@@ -38,9 +39,11 @@ from penstock.spark.epochs.notes import (
     replayed_ends,
 )
 from penstock.spark.epochs.pacer import USUAL, Limits
+from penstock.spark.epochs.records import Totals, totals_before
 from penstock.spark.epochs.staging import PLANNING, Staging, rejected_table
-from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
+from penstock.spark.hidden import ORDER, SLOT
 from penstock.spark.lowering.marks import Marks, mark_column
+from penstock.spark.lowering.slots import Slots
 from penstock.values import fit_array
 from penstock.windows import FIRST_US
 
@@ -72,6 +75,8 @@ class Scan:
     late_mark: int = 0
     carries_marks: bool = False
     order: int | None = None
+    slots: Slots | None = None
+    alignment: Alignment | None = None
     program: Program | None = None
     ticks: Folder | None = None
     time_key: str | None = None
@@ -117,7 +122,7 @@ class ScanReader(DataSourceStreamReader):
 
     def __init__(self, scan: Scan) -> None:
         self.scan = scan
-        self.admission = Admission(scan.source, scan.limits, scan.notes, scan.query)
+        self.admission = Admission(scan.source, scan.limits, scan.notes, scan.query, scan.alignment)
         self.noted: dict[str, Any] | None = None
         self.replayed: dict[int, Any] | None = None
         self.ticks = Ticks(scan.ticks) if scan.ticks else None
@@ -180,14 +185,24 @@ class ScanReader(DataSourceStreamReader):
         left_out = dropped(begin, upto, end)
         epoch = newest_epoch(self.scan.planned)
         splits = self.scan.source.splits(left_out.upto if left_out else begin, upto, self._parallelism(epoch))
-        marks = self.scan.marks.before(epoch) if self.scan.marks else ()
-        note_planned(self.scan.notes, self.scan.query, epoch, end, self.admission.held)
+        totals = totals_before(self.scan.marks.records, epoch) if self.scan.marks else Totals()
+        marks = self.scan.marks.after(totals, epoch - 1) if self.scan.marks else ()
+        partitions = self._partitions(splits, upto, totals)
+        note_planned(self.scan.notes, self.scan.query, epoch, end, self.admission.held, *partitions)
         pieces = [Piece(split, number, marks) for number, split in enumerate(splits)]
         if left_out:
             pieces.append(Piece(None, DROPPED, marks, dropped=left_out.rows))
         mine = self.ticks.times(first, last) if self.ticks else []
         times = tuple(tick.at for tick in mine if tick.only in (None, self.scan.time_key))
         return [*pieces, Piece(None, TIMES, marks, times)] if times else pieces
+
+    def _partitions(self, splits: Sequence[Any], end: Offsets, totals: Totals) -> tuple[list[str], list[str]]:
+        """Return which partitions an epoch reads, and for which the watermark waits."""
+        source, alignment = self.scan.source, self.scan.alignment
+        if alignment is None:
+            return [], []
+        read = {name for split in splits for name, _ in source.parts(split)}
+        return sorted(read), alignment.waiting(source, read, end, totals)
 
     def _parallelism(self, epoch: int) -> int:
         """Return for how many tasks to cut an epoch: a replay as before, so that tasks find the answers of theirs."""
@@ -204,7 +219,7 @@ class ScanReader(DataSourceStreamReader):
             self.scan.staging.put_counts(current_epoch(), f"{self.scan.name}={DROPPED}", {self.scan.name: gone})
             return
         if partition.ticks:
-            yield _tick_rows(partition.ticks, self.scan.output)
+            yield tick_rows(partition.ticks, self.scan.output)
             return
         task = _Task(self.scan, partition)
         try:
@@ -252,10 +267,12 @@ class _Task:
         part = f"{scan.name}={piece.number}"
         counts: dict[str, dict[str, int]] = {}
         if scan.program is None:
-            yield from map(self._with_hidden, self._good())
+            for slot, split in self._parts():
+                yield from (self._with_hidden(batch, slot) for batch in self._good(split))
         else:
             run = scan.program.start(piece.marks[scan.late_mark] if piece.marks else FIRST_US)
-            yield from map(self._with_hidden, run.batches(self._good()))
+            for slot, split in self._parts():
+                yield from (self._with_hidden(batch, slot) for batch in run.batches(self._good(split)))
             counts = run.counts
             for kind, node, rows in run.aside(self.epoch):
                 scan.staging.put_rows(self.epoch, kind, node, part, rows)
@@ -266,11 +283,17 @@ class _Task:
         counts[scan.name] = {"rows_in": total, "rejected": len(self.rejected)}
         scan.staging.put_counts(self.epoch, part, counts)
 
-    def _good(self) -> Iterator[pa.RecordBatch]:
+    def _parts(self) -> Iterable[tuple[int | None, Any]]:
+        """Return the partitions of the piece by slot; a native program runs over each for itself."""
+        if (slots := self.scan.slots) is None:
+            return [(None, self.piece.split)]
+        return ((slots.of(name), split) for name, split in self.scan.source.parts(self.piece.split))
+
+    def _good(self, split: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows that parse and keep `not null`; put the others aside."""
         schema = self.scan.source.schema
         required = [field.name for field in schema if not field.nullable]
-        for item in self.scan.source.read_split(self.piece.split):
+        for item in self.scan.source.read_split(split):
             if isinstance(item, Rejected):
                 self._reject(item)
                 continue
@@ -296,8 +319,11 @@ class _Task:
             raise RowRejected(message, hint='mend the input, or read with on_error="reject"')
         self.rejected.append(row)
 
-    def _with_hidden(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return self._with_order(self._with_marks(batch))
+    def _with_hidden(self, batch: pa.RecordBatch, slot: int | None) -> pa.RecordBatch:
+        batch = self._with_order(self._with_marks(batch))
+        if slot is None:
+            return batch
+        return batch.append_column(SLOT, pa.repeat(pa.scalar(slot, pa.int32()), batch.num_rows))
 
     def _with_marks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         for number, mark in enumerate(self.piece.marks if self.scan.carries_marks else ()):
@@ -314,21 +340,6 @@ class _Task:
         return batch.append_column(ORDER, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
 
 
-class Idle(Source):
-    """A source that says once that it was read, and gives nothing: so Spark makes the state of a plan that is new."""
-
-    def __init__(self, source: Source) -> None:
-        self.name, self.schema = source.name, source.schema
-
-    def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
-        """Always the same."""
-        return {"0": 1}
-
-    def splits(self, start: Offsets, end: Offsets, parallelism: int) -> list[Any]:
-        """Nothing."""
-        return []
-
-
 def _parted(offsets: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Part the source's own offsets from the number of declared times."""
     return own_offsets(offsets), int(offsets.get(TICKS, 0))
@@ -336,19 +347,6 @@ def _parted(offsets: dict[str, Any]) -> tuple[dict[str, Any], int]:
 
 def _unmarked(offsets: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in offsets.items() if key != EMPTY}
-
-
-def _tick_rows(times: tuple[int, ...], output: Schema) -> pa.RecordBatch:
-    """Return rows that carry declared times and nothing else."""
-    special = {
-        EVENT_TIME: pa.array(times, pa.timestamp("us", "UTC")),
-        TICK: pa.array([True] * len(times)),
-        ORDER: pa.array([0] * len(times), pa.int64()),
-    }
-    wanted = output.nullable().arrow
-    special |= {name: pa.array([0] * len(times), pa.int64()) for name in wanted.names if name.startswith(WATERMARK)}
-    columns = [special.get(field.name, pa.nulls(len(times), field.type)) for field in wanted]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from penstock.plan.nodes import EventTime
 from penstock.plan.queries import source_of, time_key
-from penstock.report import EventTimes, Watermark
+from penstock.report import EventTimes, PartitionTime, Watermark
+from penstock.spark.epochs.idle_watch import IdleWatch
+from penstock.spark.epochs.records import Totals
 from penstock.spark.lowering.context import Context
+from penstock.spark.lowering.spark_time import time_column
 from penstock.windows import FIRST_US
 
-_METRIC = re.compile(r"([\w:.-]+) -> \[(\d+)(?:,(-?\d+|null))?\]")
+_METRIC = re.compile(r"([\w:.-]+) -> \[(\d+)((?:,(?:-?\d+|null))*)\]")
 _NEWEST = "newest:"
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_metrics(text: str) -> dict[str, int]:
-    """Return what Spark observed: rows by node, and the newest time of each event time.
+    """Return what Spark observed: rows by node, the newest time of each event time, and of its partitions.
 
-    >>> read_metrics("Map(out:event_time -> [3,7], out:filter -> [2])")
-    {'out:event_time': 3, 'newest:event_time': 7, 'out:filter': 2}
+    >>> read_metrics("Map(out:event_time -> [3,7,null,5], out:filter -> [2])")
+    {'out:event_time': 3, 'newest:event_time': 7, 'slot1:event_time': 5, 'out:filter': 2}
     """
     found: dict[str, int] = {}
-    for name, rows, newest in _METRIC.findall(text):
+    for name, rows, times in _METRIC.findall(text):
         found[name] = int(rows)
-        if newest not in ("", "null") and name.startswith("out:"):
-            found[_NEWEST + name.removeprefix("out:")] = int(newest)
+        for number, at in enumerate(times.split(",")[1:]):
+            if at != "null" and name.startswith("out:"):
+                kind = f"slot{number - 1}:" if number else _NEWEST
+                found[kind + name.removeprefix("out:")] = int(at)
     return found
 
 
@@ -41,13 +46,32 @@ def newest_times(context: Context, observed: Mapping[str, int]) -> dict[str, int
     return found
 
 
-def watermark(query: str, context: Context, newest: Mapping[str, int], idle: Collection[EventTime]) -> Watermark:
+def spark_times(context: Context, newest: Mapping[str, int]) -> dict[str, int | None]:
+    """Return how far event times that follow partitions have come, by the columns that Spark follows; milliseconds."""
+    times = [time for time in _times(context) if context.partitioned(time)]
+    known = {time: newest.get(time_key(time)) for time in times}
+    return {
+        time_column(time, context): None if at is None else (at - context.first_us) // 1000
+        for time, at in known.items()
+    }
+
+
+def watermark(query: str, context: Context, totals: Totals, idle: IdleWatch | None) -> Watermark:
     """Return the watermark of a query and what it is made of."""
-    times = tuple(
-        EventTimes(source_of(time), time.column, time.max_delay_us, _instant(newest.get(time_key(time))), time in idle)
-        for time in _times(context)
+    return Watermark(query, tuple(_event_times(time, totals, idle) for time in _times(context)))
+
+
+def _event_times(time: EventTime, totals: Totals, idle: IdleWatch | None) -> EventTimes:
+    left_out = idle.idle_partitions(time) if idle else set()
+    found = sorted(totals.partitions.get(time_key(time), {}).items())
+    return EventTimes(
+        source_of(time),
+        time.column,
+        time.max_delay_us,
+        _instant(totals.newest.get(time_key(time))),
+        idle is not None and idle.is_idle(time),
+        tuple(PartitionTime(name, _BEGIN + timedelta(microseconds=at), name in left_out) for name, at in found),
     )
-    return Watermark(query, times)
 
 
 def _times(context: Context) -> list[EventTime]:

@@ -25,18 +25,21 @@ from penstock.settings import Settings
 from penstock.spark.alone.connector_scan import by_connector, connector_frame
 from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.checkpoints.layout import read_layout
+from penstock.spark.epochs.alignment import Alignment
 from penstock.spark.epochs.answers import AnswerStore
 from penstock.spark.epochs.clock import NAME as CLOCK
 from penstock.spark.epochs.clock import Clock
+from penstock.spark.epochs.idle_source import Idle
 from penstock.spark.epochs.pacer import USUAL, Limits
-from penstock.spark.epochs.scan import Idle, Scan
-from penstock.spark.hidden import ORDER
+from penstock.spark.epochs.scan import Scan
+from penstock.spark.hidden import ORDER, SLOT
 from penstock.spark.lowering import asof, async_nodes, joins, lower_state, process, python_nodes, table_joins  # noqa: F401 (registers their lowerings)
 from penstock.spark.lowering.attempts import checked
 from penstock.spark.lowering.context import Context, column, with_key
 from penstock.spark.lowering.exchange import exchanged, in_source_order, ordering
 from penstock.spark.lowering.lower import lower, timed, watermarked
 from penstock.spark.lowering.marks import Marks, mark_column
+from penstock.spark.lowering.slots import DECLARED, Slots, slotted
 from penstock.spark.lowering.wakeups import NAME as WAKEUPS
 from penstock.spark.lowering.wakeups import Wakeups, moved_clock
 from penstock.windows import ALL_TIMES
@@ -140,6 +143,7 @@ class _Compiler:
             cores=self.settings.cores,
             nodes=tuple(self.nodes),
             first_us=self.checkpoint.identity.first_us,
+            slots=self._slots(),
         )
         ours = (p for p in self.lanes.prefixes.values() if not by_connector(p.read.source, self.settings))
         native = {prefix.times for prefix in ours}
@@ -150,6 +154,16 @@ class _Compiler:
             context.wakeups = self._own(WAKEUPS, Wakeups(self.checkpoint.folder))
             context.moved_clock = moved_clock(self.checkpoint.folder)
         return context
+
+    def _slots(self) -> dict[Read, Slots]:
+        """Number the partitions of the sources; what gives nothing has none."""
+        found: dict[Read, Slots] = {}
+        first = DECLARED + 1
+        for read in slotted(self.nodes):
+            names = read.source.partition_names() if read.source.partitioned and not self.idle else ("",)
+            found[read] = Slots(self.graph.name(read), first, tuple(names))
+            first = found[read].shared + 1
+        return found
 
     def _own(self, name: str, source: Source) -> DataFrame:
         """Return the rows of a source that is Penstock's own."""
@@ -219,7 +233,8 @@ class _Compiler:
             return python_nodes.flat_output(self._whole(node.input), f"side_{node.output}")
         if node in self.apart and isinstance(node, EventTime):
             return watermarked(self._timed(node), node, self.context)
-        return lower(node, self.context, *(self._frame(one) for one in node.inputs))
+        frames = (self._frame(one) for one in node.inputs)
+        return lower(node, self.context, *(frame.drop(SLOT) if node.stateful else frame for frame in frames))
 
     def _begin(self, node: Node) -> None:
         """Note that a node is lowered for one branch more, which Python's would not bear: it would run for each."""
@@ -283,6 +298,14 @@ class _Compiler:
         used = used or any(prefix.read in in_source_order(write) for write in self.outputs)
         return reads.index(prefix.read) if used and prefix.read in reads else None
 
+    def _alignment(self, read: Read, slots: Slots | None) -> Alignment | None:
+        """Return what keeps the partitions of a source together in a backlog."""
+        if slots is None or not read.source.partitioned:
+            return None
+        times = [node for node in self.nodes if isinstance(node, EventTime) and read in upstream(node)]
+        delays = tuple((time_key(time), time.max_delay_us) for time in times)
+        return Alignment(slots, delays, self.checkpoint.query(self.name), self.checkpoint.records(self.name))
+
     def _native(self, prefix: Prefix) -> Program | None:
         if not prefix.chain and not prefix.partial:
             return None
@@ -300,6 +323,9 @@ class _Compiler:
         order = self._order(prefix)
         if order is not None:
             output = Schema((*output.fields, Field(ORDER, "bigint")))
+        slots = self.context.slots.get(prefix.read) if name not in (CLOCK, WAKEUPS) else None
+        if slots is not None:
+            output = Schema((*output.fields, Field(SLOT, "int")))
         scan = Scan(
             name=name,
             source=source,
@@ -315,6 +341,8 @@ class _Compiler:
             late_mark=marks.all.index(self.context.mark(prefix.late)) if prefix.late else 0,
             carries_marks=carries,
             order=order,
+            slots=slots,
+            alignment=self._alignment(prefix.read, slots),
             program=native,
             ticks=self.checkpoint.folder if prefix.times else None,
             time_key=time_key(prefix.times) if prefix.times else None,

@@ -14,14 +14,15 @@ from penstock.folders import Folder
 from penstock.plan.graph import Graph, upstream
 from penstock.plan.lanes import Lanes
 from penstock.plan.node import Node
-from penstock.plan.nodes import EventTime
-from penstock.plan.queries import parts_late, time_key, times_of
+from penstock.plan.nodes import EventTime, Read
+from penstock.plan.queries import partition_sources, parts_late, time_key, times_of
 from penstock.plan.stateful import Grouped
 from penstock.plan.time_range import time_range
 from penstock.schema import quoted
 from penstock.spark.epochs.staging import Staging
-from penstock.spark.hidden import EVENT_TIME, hidden
+from penstock.spark.hidden import EVENT_TIME, SLOT, hidden
 from penstock.spark.lowering.marks import Mark, mark_column
+from penstock.spark.lowering.slots import Slots, newest_by_slot
 from penstock.windows import TimeRange
 
 
@@ -46,7 +47,9 @@ class Context:
     nodes: tuple[Node, ...] = ()
     first_us: int = 0
     calls_python: bool = True
+    slots: dict[Read, Slots] = field(default_factory=dict)
     frames: dict[Node, DataFrame] = field(default_factory=dict)
+    _partitioned: dict[EventTime, tuple[Slots, ...]] = field(default_factory=dict)
     _times: Counter[Node] = field(default_factory=Counter)
 
     def begin(self, node: Node) -> bool:
@@ -69,7 +72,22 @@ class Context:
         # Of a node that several branches compute, the first one's count is told; the others are barriers only.
         kind = f"again{self._times[node]}" if self.again(node) else "out"
         name = f"{kind}:{self.name(node)}" + (f":{output}" if output else "")
-        return frame.observe(name, F.count(F.lit(1) if rows is None else rows).alias("rows"), *_newest(node))
+        newest = self._newest(frame, node) if isinstance(node, EventTime) else []
+        return frame.observe(name, F.count(F.lit(1) if rows is None else rows).alias("rows"), *newest)
+
+    def partitioned(self, node: EventTime) -> tuple[Slots, ...]:
+        """The slots of the partitions whose smallest time an event time follows; empty if it follows the largest."""
+        return self._partitioned.get(node, ())
+
+    def _newest(self, frame: DataFrame, node: EventTime) -> list[Column]:
+        """The newest time that enters an event time; declared times count too."""
+        if self.again(node):
+            return []
+        reads = partition_sources(node)
+        if SLOT in frame.columns and reads and all(read in self.slots for read in reads):
+            self._partitioned[node] = tuple(self.slots[read] for read in reads)
+            return [*newest_by_slot(self._partitioned[node])]
+        return [F.max(F.unix_micros(F.col(EVENT_TIME))).alias("newest")]
 
     def lateness_us(self, node: EventTime) -> int:
         """The longest lateness that a window of this query after this event time allows."""
@@ -115,12 +133,6 @@ class Context:
     def _mark(self, times: Sequence[EventTime]) -> Mark:
         allowed = min((self.lateness_us(time) for time in times), default=0)
         return Mark(tuple(sorted({(time_key(time), time.max_delay_us) for time in times})), allowed, self.first_us)
-
-
-def _newest(node: Node) -> list[Column]:
-    """The newest time that enters an event time; declared times count too."""
-    newest = F.max(F.unix_micros(F.col(EVENT_TIME))).alias("newest")
-    return [newest] if isinstance(node, EventTime) else []
 
 
 def column(name: str) -> Column:
