@@ -151,18 +151,18 @@ class Source(Connector):
         """Whether rows are in order by partition: then each partition has a watermark of its own."""
         return type(self).splits is Source.splits or type(self).parts is not Source.parts
 
-    def partition_names(self) -> Sequence[str]:
-        """Return the partitions that are there when a job starts, if it is `partitioned`; called after `open`."""
-        return tuple(self.latest(self.initial(), 1))
+    def partitions_of(self, offsets: Offsets) -> Sequence[str]:
+        """Return the partitions that offsets are of."""
+        return tuple(offsets)
 
     def parts(self, split: Any) -> Iterable[tuple[str, Any]]:
         """Cut a piece by partition: the partition of each part, and the part as a piece of its own."""
         return [(split[0] if self.partitioned else "", split)]
 
-    def latest_of(self, start: Offsets, max_rows: int | None, partitions: Collection[str]) -> Offsets:
+    def latest_of(self, start: Offsets, max_rows: int | None, only: Collection[str]) -> Offsets:
         """Return how far one may read if only these partitions are read; the others stay at `start`."""
         end = self.latest(start, max_rows)
-        return {part: end[part] if part in partitions else start[part] for part in end if part in {*partitions, *start}}
+        return {part: end[part] if part in only else start[part] for part in end if part in {*only, *start}}
 
     def behind(self, offsets: Offsets) -> int | None:
         """Return about how many rows are there after these offsets, if that can be told."""

@@ -135,7 +135,7 @@ class TopicSource(Source):
         """Return how far one may read; raises if something is lost, unless the user chose to go on."""
         return self.latest_of(start, max_rows)
 
-    def latest_of(self, start: Offsets, max_rows: int | None, partitions: Collection[str] | None = None) -> Offsets:
+    def latest_of(self, start: Offsets, max_rows: int | None, only: Collection[str] | None = None) -> Offsets:
         """Share the rows out among some partitions; one that lost rows does not wait, so that the loss is counted."""
         if self._is_idle(start):
             return start
@@ -143,14 +143,13 @@ class TopicSource(Source):
         if look is None:
             return self._gone(start)
         whole = self._unless_lost(ranges(start, look.offsets(look.ends), look))
-        read = [one for one in whole if partitions is None or one.lost or str(one.partition) in partitions]
+        read = [one for one in whole if only is None or one.lost or str(one.partition) in only]
         waits = {one.partition: one.first for one in whole if one not in read}
         return look.offsets(look.ends | waits | shared_out(read, max_rows))
 
-    def partition_names(self) -> Sequence[str]:
-        """Return the partitions as they are now."""
-        look = self._looked_just_now() or self._look()
-        return [str(part) for part in sorted(look.ends)] if look else []
+    def partitions_of(self, offsets: Offsets) -> Sequence[str]:
+        """Return the partitions that offsets are of; they also hold which topic it is."""
+        return [str(part) for part in partitions(offsets)]
 
     def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[tuple[Range, ...]]:
         """Cut an epoch into pieces of the same size."""

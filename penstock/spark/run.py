@@ -243,7 +243,7 @@ class Run:
         if operators := [self.graph.label(node) for write in query.outputs for node in stateful_above(write)]:
             in_tasks = writer.outbox is None and any(write.sink.partitions is not None for write in query.outputs)
             writer.dropped = DroppedRows(running, operators, in_tasks, spark)
-        if any(query.context.partitioned(node) for node in query.context.nodes if isinstance(node, EventTime)):
+        if query.context.partitioned:
             writer.spark_watermark = SparkWatermark(running, spark)
         writer.on_done = partial(self._note_progress, query, writer)
         self.writers.append(writer)

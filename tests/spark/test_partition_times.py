@@ -3,54 +3,75 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import penstock as ps
 from penstock.contracts import Offsets
 from penstock.folders import folder
-from penstock.plan.nodes import EventTime
+from penstock.plan.nodes import EventTime, Read
 from penstock.plan.queries import time_key
 from penstock.spark.epochs.alignment import Alignment
 from penstock.spark.epochs.idle_watch import IdleWatch
 from penstock.spark.epochs.notes import PlannedPartitions
+from penstock.spark.epochs.origins import NewestByOrigin
 from penstock.spark.epochs.partition_times import Advance
 from penstock.spark.epochs.records import Records, Totals
-from penstock.spark.lowering.slots import Slots
 
-SLOTS = Slots("t", 1, ("0", "1", "2"))
 SECOND = 1_000_000
 
 
-def planned(read: str = "", waiting: str = "", there: Mapping[str, int] | None = None) -> PlannedPartitions:
-    return PlannedPartitions(there or {"0": 9, "1": 9, "2": 9, "id": 7}, [*read], [*waiting])
+class Backlog(ps.Source):
+    """Three partitions of a thousand rows; a limit is shared out."""
+
+    name = "t"
+    schema = ps.Schema("v bigint")
+
+    def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
+        more = 1000 if max_rows is None else max_rows // 3
+        return {part: min(1000, int(start.get(part) or 0) + more) for part in ("0", "1", "2")}
+
+    def read(self, partition: str, start: Any, end: Any) -> Iterator[Any]:
+        raise NotImplementedError
+
+
+READ = Read(source=Backlog())
+
+
+def after(before: dict[str, int], seen: dict[str, int], waiting: str = "", there: str = "012") -> Advance:
+    """Return what an epoch does that saw these times."""
+    advance = Advance(before)
+    advance.add(seen, {READ: PlannedPartitions([*there], [*waiting])}, {READ: "t"})
+    return advance
 
 
 def test_the_smallest_partition_counts_and_one_without_a_time_is_left_out() -> None:
-    advance = Advance()
-    advance.add(SLOTS, {1: 50, 2: 20}, planned("01"))
-    assert (advance.newest, advance.reached) == ({"t/0": 50, "t/1": 20}, 20)
-    advance.add(SLOTS, {1: 40, 2: 30}, planned("01"))
-    assert (advance.newest, advance.reached) == ({"t/0": 50, "t/1": 30}, 30)
+    first = after({}, {"t/0": 50, "t/1": 20})
+    assert (first.newest, first.reached) == ({"t/0": 50, "t/1": 20}, 20)
+    second = after(first.newest, {"t/0": 40, "t/1": 30})
+    assert (second.newest, second.reached) == ({"t/0": 50, "t/1": 30}, 30)
 
 
 def test_a_partition_whose_rows_were_not_read_yet_holds_the_watermark() -> None:
-    advance = Advance({"t/0": 50})
-    advance.add(SLOTS, {}, planned("0", waiting="02"))
-    assert advance.reached is None
+    assert after({"t/0": 50}, {}, waiting="02").reached is None
+    assert after({"t/0": 50}, {"t/2": 10}, waiting="2").reached == 10
     assert Advance().reached is None
 
 
-def test_later_partitions_share_a_slot_and_none_is_taken_to_be_further_than_it_is() -> None:
-    advance = Advance({"t/8": 25})
-    # Of the shared slot the smallest time of the epoch is known; partition 8 was not read in it.
-    advance.add(SLOTS, {1: 50, 4: 30}, planned("079"))
-    assert advance.newest == {"t/8": 25, "t/0": 50, "t/7": 30, "t/9": 30}
-    advance.forget_gone({"t/0", "t/7", "t/9"})
-    assert advance.reached == 30
+def test_a_partition_that_is_gone_holds_nobody_back() -> None:
+    assert after({"t/0": 50, "t/2": 10}, {}, there="01").reached == 50
+
+
+def test_the_newest_time_of_each_partition_is_found_among_the_rows_of_a_task() -> None:
+    found = NewestByOrigin()
+    found.add(pa.array([7, 7]), pa.array([5, 90]), pa.array([False, True]))
+    found.add(pa.array([7, 8, 8]), pa.array([4, 6, None]), pa.array([False, False, True]))
+    found.add(pa.array([], pa.int64()), pa.array([], pa.int64()), pa.array([], pa.bool_()))
+    assert found.found == {7: 5, 8: 6}
 
 
 def test_a_record_of_an_older_penstock_has_no_partitions_and_still_loads(tmp_path: Path) -> None:
@@ -103,23 +124,9 @@ def test_an_idle_source_follows_the_others_and_a_partition_that_gave_no_time_is_
     assert lifts(ready, totals, 40) == []
 
 
-class Backlog(ps.Source):
-    """Three partitions of a thousand rows; a limit is shared out."""
-
-    name = "t"
-    schema = ps.Schema("v bigint")
-
-    def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
-        more = 1000 if max_rows is None else max_rows // 3
-        return {part: min(1000, int(start.get(part) or 0) + more) for part in ("0", "1", "2")}
-
-    def read(self, partition: str, start: Any, end: Any) -> Iterator[Any]:
-        raise NotImplementedError
-
-
 @pytest.fixture
 def alignment(tmp_path: Path) -> Alignment:
-    return Alignment(SLOTS, (("k", 5 * SECOND),), folder(tmp_path / "q"), folder(tmp_path / "r"))
+    return Alignment("t", (("k", 5 * SECOND),), folder(tmp_path / "q"), folder(tmp_path / "r"))
 
 
 def known(alignment: Alignment, **seconds: int) -> None:
@@ -157,3 +164,9 @@ def test_something_is_read_even_if_the_source_gives_nothing_of_the_slowest(align
     known(alignment, p0=0, p1=0, p2=300)
     start = {"0": 10, "1": 10, "2": 10}
     assert alignment.aligned(Favouring(), start, {"0": 10, "1": 10, "2": 20}, 5) == {"0": 10, "1": 10, "2": 20}
+
+
+def test_a_partition_that_gave_no_time_is_waited_for_while_it_has_rows(alignment: Alignment) -> None:
+    totals = Totals(partitions={"k": {"t/0": 5}})
+    assert alignment.waiting(Backlog(), {"0": 10, "1": 10, "2": 1000}, totals) == ["1"]
+    assert alignment.waiting(Backlog(), {"0": 10, "1": 1000, "2": 1000}, totals) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -145,20 +145,21 @@ def as_json(rows: Rows) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("lane", "reader"),
+    ("lane", "reader", "columns"),
     [
-        ("auto", "penstock"),
-        pytest.param("spark", "penstock", marks=pytest.mark.slow),
-        pytest.param("auto", "spark", marks=pytest.mark.slow),
+        ("auto", "penstock", {}),
+        pytest.param("auto", "penstock", {"v": "v + 0"}, marks=pytest.mark.slow),
+        pytest.param("spark", "penstock", {}, marks=pytest.mark.slow),
+        pytest.param("auto", "spark", {}, marks=pytest.mark.slow),
     ],
 )
 def test_no_row_of_a_topic_is_late_when_its_partitions_are_hours_apart(
-    event_log: str, tmp_path: Path, settings: Settings, lane: Any, reader: Any
+    event_log: str, tmp_path: Path, settings: Settings, lane: Any, reader: Any, columns: Any
 ) -> None:
     parts, out = skewed(), ps.collect()
     topic = fresh(event_log).create(4)
     rows = ps.read_topic(topic.name, schema=SCHEMA, connection=event_log).named("rows")
-    pipeline = ps.Pipeline("p", counts(rows).to(out))
+    pipeline = ps.Pipeline("p", counts(rows.with_columns(**columns) if columns else rows).to(out))
     chosen = replace(at_parallelism(settings, 1), lane=lane, epoch_rows=9, kafka_reader=reader)
     for part, found in parts.items():
         topic.produce(as_json(found[:5]), int(part))
@@ -171,14 +172,31 @@ def test_no_row_of_a_topic_is_late_when_its_partitions_are_hours_apart(
     assert shown(out.rows) == expected(parts)
 
 
-def test_an_idle_partition_is_left_out_until_it_gives_rows_again(tmp_path: Path, settings: Settings) -> None:
+@pytest.fixture
+def started() -> Iterator[Callable[[ps.Pipeline, Path, Settings], Any]]:
+    """Start a job that is stopped after the test, however that ends."""
+    runs: list[Any] = []
+
+    def start(pipeline: ps.Pipeline, folder: Path, settings: Settings) -> Any:
+        runs.append(pipeline.start(until="stopped", checkpoint=folder / "c", settings=settings))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.stop()
+        run.wait()
+
+
+def test_an_idle_partition_is_left_out_until_it_gives_rows_again(
+    tmp_path: Path, settings: Settings, started: Callable[..., Any]
+) -> None:
     parts: dict[str, Rows] = {"0": [(0, 10), (1, 11), (2, 200)], "1": [(3, 100), (4, 400)], "2": []}
     out, late = ps.collect(), ps.collect()
     source = Uneven(tmp_path, parts)
     source.give({"0": 1, "1": 1, "2": 0})
     made = counts(ps.read(source), idle_after="30s")
     pipeline = ps.Pipeline("p", made.to(out), made.side("late").to(late).named("late"))
-    run = pipeline.start(until="stopped", checkpoint=tmp_path / "c", settings=settings)
+    run = started(pipeline, tmp_path, settings)
     run.process_available()
     run.look_for_idle()
     (before,) = run.report().watermarks
@@ -206,14 +224,14 @@ def test_an_idle_partition_is_left_out_until_it_gives_rows_again(tmp_path: Path,
 
 
 def test_a_partition_that_comes_while_the_job_runs_has_a_watermark_of_its_own(
-    tmp_path: Path, settings: Settings
+    tmp_path: Path, settings: Settings, started: Callable[..., Any]
 ) -> None:
     parts: dict[str, Rows] = {"0": [(0, 10), (1, 4000)], "1": [(3, 20), (4, 100)], "2": [(5, 90), (6, 150)]}
     out = ps.collect()
     source = Uneven(tmp_path, parts)
     source.give({"0": 1})
     pipeline = ps.Pipeline("p", counts(ps.read(source)).to(out))
-    run = pipeline.start(until="stopped", checkpoint=tmp_path / "c", settings=settings)
+    run = started(pipeline, tmp_path, settings)
     for there in ({"0": 1, "1": 1, "2": 1}, {"0": 2, "1": 1, "2": 2}, {"0": 2, "1": 2, "2": 2}):
         run.process_available()
         source.give(there)
@@ -238,3 +256,27 @@ def test_sources_that_meet_before_the_event_time_each_have_their_own(settings: S
     out = run_to_end(ps.Pipeline("p", made.to(ps.collect())), inputs, settings=settings)
     assert out.counts["aggregate"].late == 0
     assert [row["n"] for row in sorted(out["collect"], key=lambda row: row["window_start"])] == [2, 2, 1, 1, 1]
+
+
+class OneByOne(Uneven):
+    """Reads a partition to its end before it begins with the next."""
+
+    name = "uneven"
+
+    def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
+        there = self.there
+        if max_rows is None:
+            return there
+        first = {part: int(start.get(part) or 0) for part in there}
+        part = next((part for part in there if first[part] < there[part]), None)
+        return first if part is None else first | {part: min(there[part], first[part] + max_rows)}
+
+
+def test_a_partition_that_has_rows_and_was_not_read_yet_holds_the_watermark(tmp_path: Path, settings: Settings) -> None:
+    parts = {"0": disordered(4, 4000, 70, 4.0, 0), "1": disordered(4, 0, 70, 4.0, 1)}
+    out = ps.collect()
+    pipeline = ps.Pipeline("p", counts(ps.read(OneByOne(tmp_path, parts)).filter("v <> 1000")).to(out))
+    chosen = replace(settings, epoch_rows=2)
+    report = pipeline.run(until="ended", checkpoint=tmp_path / "c", settings=chosen)
+    assert report.counts["aggregate"].late == 0
+    assert shown(out.rows) == expected(parts | {"1": parts["1"][1:]})

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from penstock.contracts import Offsets, Source
 from penstock.folders import Folder
 from penstock.spark.epochs.notes import newest_epoch
+from penstock.spark.epochs.origins import partition_name
 from penstock.spark.epochs.records import Totals, totals_before
-from penstock.spark.lowering.slots import Slots
 
 # A partition may be so far ahead in any case: with no delay at all partitions would only take turns.
 LEAST_DRIFT_US = 1_000_000
@@ -20,9 +20,9 @@ LEAST_DRIFT_US = 1_000_000
 
 @dataclass(frozen=True)
 class Alignment:
-    """Plans one source; `delays` are the keys of the event times that its rows come to, and their delays."""
+    """Plans the source of a name; `delays` are the keys of the event times that its rows come to, and their delays."""
 
-    slots: Slots
+    name: str
     delays: tuple[tuple[str, int], ...]
     planned: Folder
     records: Folder
@@ -45,14 +45,14 @@ class Alignment:
         aligned = source.latest_of(start, rows, near)
         return end if dict(aligned) == dict(start) else aligned
 
-    def waiting(self, source: Source, read: Iterable[str], end: Offsets, totals: Totals) -> list[str]:
-        """Return the partitions that have rows after an epoch, and gave no time before it; it reads some of `read`."""
+    def waiting(self, source: Source, end: Offsets, totals: Totals) -> list[str]:
+        """Return the partitions that have rows after an epoch, and gave no time before it."""
         known = {name for key, _ in self.delays for name in self._known(totals, key)}
-        timeless = [part for part in {*self.slots.partitions, *read} if self._name(part) not in known]
+        timeless = [part for part in source.partitions_of(end) if self._name(part) not in known]
         if not timeless:
             return []
         everything = source.latest(end, None)
-        return sorted(part for part in timeless if everything.get(part) != end.get(part))
+        return [part for part in timeless if everything.get(part) != end.get(part)]
 
     def _newest(self, partitions: Iterable[str]) -> dict[str, int]:
         """Return the newest times of partitions; where several event times follow, the oldest of these."""
@@ -65,4 +65,4 @@ class Alignment:
         return totals.partitions.get(key, {})
 
     def _name(self, partition: str) -> str:
-        return self.slots.name(partition)
+        return partition_name(self.name, partition)

@@ -21,8 +21,7 @@ from penstock.folders import Folder
 from penstock.folders.journal import BATCH, LOST
 from penstock.schema import Field, Schema
 from penstock.spark.epochs.declared import Declared
-from penstock.spark.hidden import EVENT_TIME, ORDER, SLOT, TICK, WATERMARK
-from penstock.spark.lowering.slots import DECLARED
+from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
 
 NAME = "clock"
 JOURNAL = "ticks"
@@ -103,7 +102,6 @@ def tick_rows(times: tuple[int, ...], output: Schema) -> pa.RecordBatch:
         EVENT_TIME: pa.array(times, pa.timestamp("us", "UTC")),
         TICK: pa.array([True] * len(times)),
         ORDER: pa.array([0] * len(times), pa.int64()),
-        SLOT: pa.array([DECLARED] * len(times), pa.int32()),
     }
     wanted = output.nullable().arrow
     special |= {name: pa.array([0] * len(times), pa.int64()) for name in wanted.names if name.startswith(WATERMARK)}

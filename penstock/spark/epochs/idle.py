@@ -22,7 +22,8 @@ from penstock.plan.nodes import EventTime, Read
 from penstock.plan.queries import time_key
 from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.epochs.idle_watch import IdleWatch
-from penstock.spark.epochs.records import Records, Totals
+from penstock.spark.epochs.origins import partition_name
+from penstock.spark.epochs.records import Records
 from penstock.spark.epochs.writer import EpochWriter
 from penstock.spark.lowering.compile import Query
 from penstock.spark.lowering.context import Context
@@ -55,7 +56,7 @@ class IdleSources:
         """Watch the sources of one query, if one may be left out."""
         context = writer.query.context
         times = [node for node in context.nodes if isinstance(node, EventTime)]
-        watch = IdleWatch(times, any(context.partitioned(time) for time in times))
+        watch = IdleWatch(times, bool(context.partitioned))
         if watch.needed:
             self._watched.append((watch, writer, query))
 
@@ -73,9 +74,8 @@ class IdleSources:
             with self._lock:
                 self._epochs[writer.query.name] = writer.number
                 now = self._now()
-                totals = writer.records.newest()
-                watch.look({time: self._given(time, writer.query.context, totals) for time in watch.times}, now)
-                self._declare(watch.lifts(totals, now))
+                watch.look({time: self._given(time, writer.query.context) for time in watch.times}, now)
+                self._declare(watch.lifts(writer.records.newest(), now))
 
     def close(self) -> None:
         """Declare nothing more: time is about to end."""
@@ -86,22 +86,19 @@ class IdleSources:
         for key, at in lifts if self._open else ():
             self._checkpoint.ticks.tick(_instant(at), key)
 
-    def _given(self, time: EventTime, context: Context, totals: Totals) -> dict[str, Hashable]:
+    def _given(self, time: EventTime, context: Context) -> dict[str, Hashable]:
         """Return how far each partition was read, by its name; of an event time without partitions, all in one."""
         given = {read: dict(self._offsets(read)) for read in upstream(time) if isinstance(read, Read)}
-        if not context.partitioned(time):
+        if time not in context.partitioned:
             return {"": json.dumps([*given.values()], sort_keys=True, default=str)}
         found: dict[str, Hashable] = {}
         for read, offsets in given.items():
-            slots = context.slots[read]
-            if slots.partitions == ("",) or not offsets:
-                found[slots.name("")] = json.dumps(offsets, sort_keys=True, default=str)
+            name = context.name(read)
+            if read.source.partitioned and offsets:
+                parts = read.source.partitions_of(offsets)
+                found |= {partition_name(name, part): offsets[part] for part in parts}
             else:
-                names = {part: slots.name(part) for part in offsets}
-                timed = totals.partitions.get(time_key(time), {})
-                # Offsets may hold more than partitions, such as which topic it is.
-                mine = [part for part in offsets if part in slots.partitions or names[part] in timed]
-                found |= {names[part]: offsets[part] for part in mine}
+                found[name] = json.dumps(offsets, sort_keys=True, default=str)
         return found
 
     def _now(self) -> float:

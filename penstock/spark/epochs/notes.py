@@ -39,22 +39,20 @@ def note_planned(
     epoch: int,
     end: dict[str, Any],
     held: int | None = None,
-    read: Sequence[str] = (),
     waiting: Sequence[str] = (),
 ) -> None:
     """Note up to where an epoch of a query reads a source, and how many rows its limit holds back.
 
-    `read` are the partitions that it reads, `waiting` those that have rows after it and gave no time yet.
+    `waiting` are the partitions that have rows after it and gave no time before it.
     """
-    note = [epoch, end, held, [*read], [*waiting]]
+    note = [epoch, end, held, [*waiting]]
     folder.write(f"planned-{query}.json", json.dumps(note).encode(), sync=False)
 
 
 class PlannedPartitions(NamedTuple):
-    """The partitions of a source in one epoch: all, those that it reads, and those that the watermark waits for."""
+    """The partitions of a source in one epoch: all that there are, and those that the watermark waits for."""
 
     all: Collection[str]
-    read: Collection[str]
     waiting: Collection[str]
 
 
@@ -62,7 +60,7 @@ def planned_partitions(folder: Folder, query: str, epoch: int) -> PlannedPartiti
     """Return what was noted of the partitions of a source, if this epoch was planned last."""
     noted = folder.read(f"planned-{query}.json")
     planned, end, _, *more = json.loads(noted) if noted else (None, {}, None)
-    return PlannedPartitions(own_offsets(end), *more) if planned == epoch and len(more) == 2 else None
+    return PlannedPartitions(own_offsets(end), more[0]) if planned == epoch and more else None
 
 
 def reached_offsets(folder: Folder, query: str, epoch: int) -> tuple[dict[str, Any], int | None]:

@@ -6,24 +6,21 @@ rows that were not read yet: then the watermark stays where it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from penstock.folders import Folder
-from penstock.plan.nodes import EventTime
-from penstock.plan.queries import time_key
+from penstock.plan.nodes import EventTime, Read
+from penstock.plan.queries import partition_sources, time_key
 from penstock.spark.epochs.notes import PlannedPartitions, planned_partitions
+from penstock.spark.epochs.origins import Times, partition_name
 from penstock.spark.epochs.records import Totals
 from penstock.spark.lowering.context import Context
-from penstock.spark.lowering.slots import Slots
-
-# Of a source that another planner reads, new partitions are one to us.
-_LATER = "later"
 
 
 @dataclass
 class Advance:
-    """What one epoch does to the partitions of one event time; names are those of `Slots.name`."""
+    """What epochs do to the partitions of one event time: the newest time of each, and whether another is missing."""
 
     newest: dict[str, int] = field(default_factory=dict)
     waits: bool = False
@@ -33,23 +30,18 @@ class Advance:
         """The newest time that all partitions have reached; None if that cannot be said yet."""
         return None if self.waits else min(self.newest.values(), default=None)
 
-    def add(self, slots: Slots, seen: Mapping[int, int], planned: PlannedPartitions | None) -> None:
-        """Take in what was observed of one source, by slot."""
-        for part in slots.partitions:
-            self._raise(slots.name(part), seen.get(slots.of(part)))
-        later = [_LATER] if planned is None else [part for part in planned.read if slots.of(part) == slots.shared]
-        for part in later:
-            self._raise(slots.name(part), seen.get(slots.shared))
-        waiting = planned.waiting if planned is not None else ()
-        self.waits = self.waits or any(slots.name(part) not in self.newest for part in waiting)
+    def add(self, seen: dict[str, int], planned: dict[Read, PlannedPartitions | None], names: dict[Read, str]) -> None:
+        """Take in the times of one epoch, and forget partitions that are gone."""
+        self.newest |= {name: max(at, self.newest.get(name, at)) for name, at in seen.items()}
+        there = {name for read, one in planned.items() if one for name in _named(names[read], read, one.all)}
+        if all(planned.values()):
+            self.newest = {name: at for name, at in self.newest.items() if name in there}
+        waiting = {partition_name(names[read], part) for read, one in planned.items() if one for part in one.waiting}
+        self.waits = bool(waiting - set(self.newest))
 
-    def forget_gone(self, there: set[str]) -> None:
-        """Forget partitions that are no longer there."""
-        self.newest = {name: at for name, at in self.newest.items() if name in there}
 
-    def _raise(self, name: str, at: int | None) -> None:
-        if at is not None:
-            self.newest[name] = max(at, self.newest.get(name, at))
+def _named(source: str, read: Read, partitions: Iterable[str]) -> list[str]:
+    return [partition_name(source, part) for part in (partitions if read.source.partitioned else [""])]
 
 
 @dataclass(frozen=True)
@@ -60,34 +52,14 @@ class PartitionTimes:
     context: Context
     notes: Callable[[str], Folder]
 
-    def advances(self, before: Totals, epoch: int, observed: Mapping[str, int]) -> dict[str, Advance]:
+    def advances(self, before: Totals, epoch: int, seen: Times) -> dict[str, Advance]:
         """Return what an epoch does to each event time that follows partitions, by its key."""
-        found: dict[str, Advance] = {}
-        for node in self.context.nodes:
-            if isinstance(node, EventTime) and (all_slots := self.context.partitioned(node)):
-                key = time_key(node)
-                advance = found.setdefault(key, Advance(dict(before.partitions.get(key, {}))))
-                seen = self._seen(node, all_slots, observed)
-                planned = [planned_partitions(self.notes(slots.source), self.query, epoch) for slots in all_slots]
-                for slots, one in zip(all_slots, planned, strict=True):
-                    advance.add(slots, seen, one)
-                if (there := _there(all_slots, planned)) is not None:
-                    advance.forget_gone(there)
-        return found
+        return {time_key(time): self._advance(time, before, epoch, seen) for time in self.context.partitioned}
 
-    def _seen(self, node: EventTime, all_slots: tuple[Slots, ...], observed: Mapping[str, int]) -> dict[int, int]:
-        """Return the times that were observed, by slot."""
-        numbers = (number for slots in all_slots for number in range(slots.first, slots.shared + 1))
-        name = self.context.name(node)
-        found = {number: observed.get(f"slot{place}:{name}") for place, number in enumerate(numbers)}
-        return {number: at for number, at in found.items() if at is not None}
-
-
-def _there(all_slots: Sequence[Slots], planned: Sequence[PlannedPartitions | None]) -> set[str] | None:
-    """Return the partitions of all sources, if their planners noted them."""
-    found: set[str] = set()
-    for slots, one in zip(all_slots, planned, strict=True):
-        if one is None:
-            return None
-        found |= {slots.name(part) for part in ([""] if slots.partitions == ("",) else one.all)}
-    return found
+    def _advance(self, time: EventTime, before: Totals, epoch: int, seen: Times) -> Advance:
+        key = time_key(time)
+        names = {read: self.context.name(read) for read in partition_sources(time)}
+        advance = Advance(dict(before.partitions.get(key, {})))
+        planned = {read: planned_partitions(self.notes(name), self.query, epoch) for read, name in names.items()}
+        advance.add(seen.get(key, {}), planned, names)
+        return advance

@@ -8,8 +8,9 @@ it can ship the watermark by which this epoch's rows are late: that of the epoch
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from penstock.contracts import Offsets, OnError, Rejected, Source
+from penstock.contracts import OnError, Rejected, Source
 from penstock.errors import PenstockError, RowRejected, SourceFailed
 from penstock.folders import Folder
 from penstock.native.program import Program
@@ -39,11 +40,11 @@ from penstock.spark.epochs.notes import (
     replayed_ends,
 )
 from penstock.spark.epochs.pacer import USUAL, Limits
+from penstock.spark.epochs.piece_parts import PieceParts
 from penstock.spark.epochs.records import Totals, totals_before
 from penstock.spark.epochs.staging import PLANNING, Staging, rejected_table
-from penstock.spark.hidden import ORDER, SLOT
+from penstock.spark.hidden import ORDER, ORIGIN
 from penstock.spark.lowering.marks import Marks, mark_column
-from penstock.spark.lowering.slots import Slots
 from penstock.values import fit_array
 from penstock.windows import FIRST_US
 
@@ -58,7 +59,8 @@ class Scan:
     """All that a task needs to read one source; `closes` if its end is the end of time.
 
     `late_mark` is the number of the mark by which the native program parts late rows; with `carries_marks` each row
-    carries all marks, for Spark to part them.
+    carries all marks, for Spark to part them. With `by_partition` the program leaves the newest time of each partition;
+    where Spark declares the event time, each row `carries_origin` instead.
     """
 
     name: str
@@ -75,7 +77,8 @@ class Scan:
     late_mark: int = 0
     carries_marks: bool = False
     order: int | None = None
-    slots: Slots | None = None
+    by_partition: bool = False
+    carries_origin: bool = False
     alignment: Alignment | None = None
     program: Program | None = None
     ticks: Folder | None = None
@@ -187,22 +190,14 @@ class ScanReader(DataSourceStreamReader):
         splits = self.scan.source.splits(left_out.upto if left_out else begin, upto, self._parallelism(epoch))
         totals = totals_before(self.scan.marks.records, epoch) if self.scan.marks else Totals()
         marks = self.scan.marks.after(totals, epoch - 1) if self.scan.marks else ()
-        partitions = self._partitions(splits, upto, totals)
-        note_planned(self.scan.notes, self.scan.query, epoch, end, self.admission.held, *partitions)
+        waiting = self.scan.alignment.waiting(self.scan.source, upto, totals) if self.scan.alignment else ()
+        note_planned(self.scan.notes, self.scan.query, epoch, end, self.admission.held, waiting)
         pieces = [Piece(split, number, marks) for number, split in enumerate(splits)]
         if left_out:
             pieces.append(Piece(None, DROPPED, marks, dropped=left_out.rows))
         mine = self.ticks.times(first, last) if self.ticks else []
         times = tuple(tick.at for tick in mine if tick.only in (None, self.scan.time_key))
         return [*pieces, Piece(None, TIMES, marks, times)] if times else pieces
-
-    def _partitions(self, splits: Sequence[Any], end: Offsets, totals: Totals) -> tuple[list[str], list[str]]:
-        """Return which partitions an epoch reads, and for which the watermark waits."""
-        source, alignment = self.scan.source, self.scan.alignment
-        if alignment is None:
-            return [], []
-        read = {name for split in splits for name, _ in source.parts(split)}
-        return sorted(read), alignment.waiting(source, read, end, totals)
 
     def _parallelism(self, epoch: int) -> int:
         """Return for how many tasks to cut an epoch: a replay as before, so that tasks find the answers of theirs."""
@@ -261,18 +256,18 @@ class _Task:
         self.epoch = current_epoch()
         self.rejected: list[Rejected] = []
         self.rows = self.given = 0
+        self.parts = PieceParts(scan, self._good)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         scan, piece = self.scan, self.piece
         part = f"{scan.name}={piece.number}"
         counts: dict[str, dict[str, int]] = {}
         if scan.program is None:
-            for slot, split in self._parts():
-                yield from (self._with_hidden(batch, slot) for batch in self._good(split))
+            yield from starmap(self._with_hidden, self.parts.rows(piece.split))
         else:
-            run = scan.program.start(piece.marks[scan.late_mark] if piece.marks else FIRST_US)
-            for slot, split in self._parts():
-                yield from (self._with_hidden(batch, slot) for batch in run.batches(self._good(split)))
+            late = piece.marks[scan.late_mark] if piece.marks else FIRST_US
+            run = scan.program.start(late, ticks=not scan.by_partition)
+            yield from starmap(self._with_hidden, self.parts.through(run, piece.split))
             counts = run.counts
             for kind, node, rows in run.aside(self.epoch):
                 scan.staging.put_rows(self.epoch, kind, node, part, rows)
@@ -282,12 +277,7 @@ class _Task:
         total = self.rows + len(self.rejected)
         counts[scan.name] = {"rows_in": total, "rejected": len(self.rejected)}
         scan.staging.put_counts(self.epoch, part, counts)
-
-    def _parts(self) -> Iterable[tuple[int | None, Any]]:
-        """Return the partitions of the piece by slot; a native program runs over each for itself."""
-        if (slots := self.scan.slots) is None:
-            return [(None, self.piece.split)]
-        return ((slots.of(name), split) for name, split in self.scan.source.parts(self.piece.split))
+        self.parts.leave(self.epoch, part)
 
     def _good(self, split: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows that parse and keep `not null`; put the others aside."""
@@ -319,11 +309,11 @@ class _Task:
             raise RowRejected(message, hint='mend the input, or read with on_error="reject"')
         self.rejected.append(row)
 
-    def _with_hidden(self, batch: pa.RecordBatch, slot: int | None) -> pa.RecordBatch:
+    def _with_hidden(self, origin: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         batch = self._with_order(self._with_marks(batch))
-        if slot is None:
+        if not self.scan.carries_origin:
             return batch
-        return batch.append_column(SLOT, pa.repeat(pa.scalar(slot, pa.int32()), batch.num_rows))
+        return batch.append_column(ORIGIN, pa.repeat(pa.scalar(origin, pa.int64()), batch.num_rows))
 
     def _with_marks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         for number, mark in enumerate(self.piece.marks if self.scan.carries_marks else ()):

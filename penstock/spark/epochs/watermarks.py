@@ -15,24 +15,22 @@ from penstock.spark.lowering.context import Context
 from penstock.spark.lowering.spark_time import time_column
 from penstock.windows import FIRST_US
 
-_METRIC = re.compile(r"([\w:.-]+) -> \[(\d+)((?:,(?:-?\d+|null))*)\]")
+_METRIC = re.compile(r"([\w:.-]+) -> \[(\d+)(?:,(-?\d+|null))?\]")
 _NEWEST = "newest:"
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_metrics(text: str) -> dict[str, int]:
-    """Return what Spark observed: rows by node, the newest time of each event time, and of its partitions.
+    """Return what Spark observed: rows by node, and the newest time of each event time.
 
-    >>> read_metrics("Map(out:event_time -> [3,7,null,5], out:filter -> [2])")
-    {'out:event_time': 3, 'newest:event_time': 7, 'slot1:event_time': 5, 'out:filter': 2}
+    >>> read_metrics("Map(out:event_time -> [3,7], out:filter -> [2])")
+    {'out:event_time': 3, 'newest:event_time': 7, 'out:filter': 2}
     """
     found: dict[str, int] = {}
-    for name, rows, times in _METRIC.findall(text):
+    for name, rows, newest in _METRIC.findall(text):
         found[name] = int(rows)
-        for number, at in enumerate(times.split(",")[1:]):
-            if at != "null" and name.startswith("out:"):
-                kind = f"slot{number - 1}:" if number else _NEWEST
-                found[kind + name.removeprefix("out:")] = int(at)
+        if newest not in ("", "null") and name.startswith("out:"):
+            found[_NEWEST + name.removeprefix("out:")] = int(newest)
     return found
 
 
@@ -48,7 +46,7 @@ def newest_times(context: Context, observed: Mapping[str, int]) -> dict[str, int
 
 def spark_times(context: Context, newest: Mapping[str, int]) -> dict[str, int | None]:
     """Return how far event times that follow partitions have come, by the columns that Spark follows; milliseconds."""
-    times = [time for time in _times(context) if context.partitioned(time)]
+    times = [time for time in _times(context) if time in context.partitioned]
     known = {time: newest.get(time_key(time)) for time in times}
     return {
         time_column(time, context): None if at is None else (at - context.first_us) // 1000

@@ -261,7 +261,8 @@ class EpochWriter:
     ) -> Totals:
         """Return the totals after an epoch; an event time follows the slowest of its partitions, and declared times."""
         newest = newest_times(self.query.context, observed)
-        advances = self.partition_times.advances(before, number, observed)
+        times = self.staging.times(number) if self.query.context.partitioned else {}
+        advances = self.partition_times.advances(before, number, times)
         for key, advance in advances.items():
             if (reached := advance.reached) is not None:
                 newest[key] = max(reached, newest.get(key, reached))

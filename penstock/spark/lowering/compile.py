@@ -17,7 +17,7 @@ from penstock.plan.graph import Graph, aside, stateful_above, upstream
 from penstock.plan.lanes import Prefix, split_lanes
 from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime, PythonNode, Read, Side, Write
-from penstock.plan.queries import Group, groups, parts_late, time_key
+from penstock.plan.queries import Group, groups, partition_sources, parts_late, time_key
 from penstock.plan.replay import varying
 from penstock.plan.stateful import Deduplicate, Grouped
 from penstock.schema import Field, Schema
@@ -32,14 +32,13 @@ from penstock.spark.epochs.clock import Clock
 from penstock.spark.epochs.idle_source import Idle
 from penstock.spark.epochs.pacer import USUAL, Limits
 from penstock.spark.epochs.scan import Scan
-from penstock.spark.hidden import ORDER, SLOT
+from penstock.spark.hidden import ORDER, ORIGIN
 from penstock.spark.lowering import asof, async_nodes, joins, lower_state, process, python_nodes, table_joins  # noqa: F401 (registers their lowerings)
 from penstock.spark.lowering.attempts import checked
 from penstock.spark.lowering.context import Context, column, with_key
 from penstock.spark.lowering.exchange import exchanged, in_source_order, ordering
 from penstock.spark.lowering.lower import lower, timed, watermarked
 from penstock.spark.lowering.marks import Marks, mark_column
-from penstock.spark.lowering.slots import DECLARED, Slots, slotted
 from penstock.spark.lowering.wakeups import NAME as WAKEUPS
 from penstock.spark.lowering.wakeups import Wakeups, moved_clock
 from penstock.windows import ALL_TIMES
@@ -143,7 +142,6 @@ class _Compiler:
             cores=self.settings.cores,
             nodes=tuple(self.nodes),
             first_us=self.checkpoint.identity.first_us,
-            slots=self._slots(),
         )
         ours = (p for p in self.lanes.prefixes.values() if not by_connector(p.read.source, self.settings))
         native = {prefix.times for prefix in ours}
@@ -154,16 +152,6 @@ class _Compiler:
             context.wakeups = self._own(WAKEUPS, Wakeups(self.checkpoint.folder))
             context.moved_clock = moved_clock(self.checkpoint.folder)
         return context
-
-    def _slots(self) -> dict[Read, Slots]:
-        """Number the partitions of the sources; what gives nothing has none."""
-        found: dict[Read, Slots] = {}
-        first = DECLARED + 1
-        for read in slotted(self.nodes):
-            names = read.source.partition_names() if read.source.partitioned and not self.idle else ("",)
-            found[read] = Slots(self.graph.name(read), first, tuple(names))
-            first = found[read].shared + 1
-        return found
 
     def _own(self, name: str, source: Source) -> DataFrame:
         """Return the rows of a source that is Penstock's own."""
@@ -234,7 +222,7 @@ class _Compiler:
         if node in self.apart and isinstance(node, EventTime):
             return watermarked(self._timed(node), node, self.context)
         frames = (self._frame(one) for one in node.inputs)
-        return lower(node, self.context, *(frame.drop(SLOT) if node.stateful else frame for frame in frames))
+        return lower(node, self.context, *(frame.drop(ORIGIN) if node.stateful else frame for frame in frames))
 
     def _begin(self, node: Node) -> None:
         """Note that a node is lowered for one branch more, which Python's would not bear: it would run for each."""
@@ -298,13 +286,16 @@ class _Compiler:
         used = used or any(prefix.read in in_source_order(write) for write in self.outputs)
         return reads.index(prefix.read) if used and prefix.read in reads else None
 
-    def _alignment(self, read: Read, slots: Slots | None) -> Alignment | None:
+    def _followed(self, read: Read) -> list[EventTime]:
+        """Return the event times that follow the partitions of a source."""
+        return [node for node in self.nodes if isinstance(node, EventTime) and read in partition_sources(node)]
+
+    def _alignment(self, name: str, source: Source, followed: list[EventTime]) -> Alignment | None:
         """Return what keeps the partitions of a source together in a backlog."""
-        if slots is None or not read.source.partitioned:
+        if not followed or not source.partitioned:
             return None
-        times = [node for node in self.nodes if isinstance(node, EventTime) and read in upstream(node)]
-        delays = tuple((time_key(time), time.max_delay_us) for time in times)
-        return Alignment(slots, delays, self.checkpoint.query(self.name), self.checkpoint.records(self.name))
+        delays = tuple((time_key(time), time.max_delay_us) for time in followed)
+        return Alignment(name, delays, self.checkpoint.query(self.name), self.checkpoint.records(self.name))
 
     def _native(self, prefix: Prefix) -> Program | None:
         if not prefix.chain and not prefix.partial:
@@ -323,9 +314,12 @@ class _Compiler:
         order = self._order(prefix)
         if order is not None:
             output = Schema((*output.fields, Field(ORDER, "bigint")))
-        slots = self.context.slots.get(prefix.read) if name not in (CLOCK, WAKEUPS) else None
-        if slots is not None:
-            output = Schema((*output.fields, Field(SLOT, "int")))
+        followed = self._followed(prefix.read)
+        native_time = prefix.times if prefix.times in followed else None
+        if native_time is not None:
+            self.context.partitioned.add(native_time)
+        elif followed:
+            output = Schema((*output.fields, Field(ORIGIN, "bigint")))
         scan = Scan(
             name=name,
             source=source,
@@ -341,8 +335,9 @@ class _Compiler:
             late_mark=marks.all.index(self.context.mark(prefix.late)) if prefix.late else 0,
             carries_marks=carries,
             order=order,
-            slots=slots,
-            alignment=self._alignment(prefix.read, slots),
+            by_partition=native_time is not None,
+            carries_origin=bool(followed) and native_time is None,
+            alignment=self._alignment(name, source, followed),
             program=native,
             ticks=self.checkpoint.folder if prefix.times else None,
             time_key=time_key(prefix.times) if prefix.times else None,

@@ -14,15 +14,14 @@ from penstock.folders import Folder
 from penstock.plan.graph import Graph, upstream
 from penstock.plan.lanes import Lanes
 from penstock.plan.node import Node
-from penstock.plan.nodes import EventTime, Read
-from penstock.plan.queries import partition_sources, parts_late, time_key, times_of
+from penstock.plan.nodes import EventTime
+from penstock.plan.queries import parts_late, time_key, times_of
 from penstock.plan.stateful import Grouped
 from penstock.plan.time_range import time_range
 from penstock.schema import quoted
 from penstock.spark.epochs.staging import Staging
-from penstock.spark.hidden import EVENT_TIME, SLOT, hidden
+from penstock.spark.hidden import EVENT_TIME, TICK, hidden
 from penstock.spark.lowering.marks import Mark, mark_column
-from penstock.spark.lowering.slots import Slots, newest_by_slot
 from penstock.windows import TimeRange
 
 
@@ -30,7 +29,8 @@ from penstock.windows import TimeRange
 class Context:
     """One query in the making; `nodes` are those that it computes.
 
-    `first_us` is the time that Spark's zero stands for. Where Python is not called, no row is put aside.
+    `first_us` is the time that Spark's zero stands for. Where Python is not called, no row is put aside. `partitioned`
+    are the event times that follow the slowest partition of their sources.
     """
 
     spark: SparkSession
@@ -47,9 +47,8 @@ class Context:
     nodes: tuple[Node, ...] = ()
     first_us: int = 0
     calls_python: bool = True
-    slots: dict[Read, Slots] = field(default_factory=dict)
+    partitioned: set[EventTime] = field(default_factory=set)
     frames: dict[Node, DataFrame] = field(default_factory=dict)
-    _partitioned: dict[EventTime, tuple[Slots, ...]] = field(default_factory=dict)
     _times: Counter[Node] = field(default_factory=Counter)
 
     def begin(self, node: Node) -> bool:
@@ -72,22 +71,16 @@ class Context:
         # Of a node that several branches compute, the first one's count is told; the others are barriers only.
         kind = f"again{self._times[node]}" if self.again(node) else "out"
         name = f"{kind}:{self.name(node)}" + (f":{output}" if output else "")
-        newest = self._newest(frame, node) if isinstance(node, EventTime) else []
+        newest = self._newest(node) if isinstance(node, EventTime) else []
         return frame.observe(name, F.count(F.lit(1) if rows is None else rows).alias("rows"), *newest)
 
-    def partitioned(self, node: EventTime) -> tuple[Slots, ...]:
-        """The slots of the partitions whose smallest time an event time follows; empty if it follows the largest."""
-        return self._partitioned.get(node, ())
+    def _newest(self, node: EventTime) -> list[Column]:
+        """The newest time that enters an event time; declared times count too.
 
-    def _newest(self, frame: DataFrame, node: EventTime) -> list[Column]:
-        """The newest time that enters an event time; declared times count too."""
-        if self.again(node):
-            return []
-        reads = partition_sources(node)
-        if SLOT in frame.columns and reads and all(read in self.slots for read in reads):
-            self._partitioned[node] = tuple(self.slots[read] for read in reads)
-            return [*newest_by_slot(self._partitioned[node])]
-        return [F.max(F.unix_micros(F.col(EVENT_TIME))).alias("newest")]
+        Where it follows partitions, tasks leave theirs (`origins.py`), and the declared times are observed alone.
+        """
+        at = F.unix_micros(F.col(EVENT_TIME))
+        return [F.max(F.when(F.col(TICK), at) if node in self.partitioned else at).alias("newest")]
 
     def lateness_us(self, node: EventTime) -> int:
         """The longest lateness that a window of this query after this event time allows."""
