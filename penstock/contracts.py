@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -145,6 +145,24 @@ class Source(Connector):
     def read_split(self, split: Any) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of one piece."""
         return self.read(*split)
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether rows are in order by partition: then each partition has a watermark of its own."""
+        return type(self).splits is Source.splits or type(self).parts is not Source.parts
+
+    def partitions_of(self, offsets: Offsets) -> Sequence[str]:
+        """Return the partitions that offsets are of."""
+        return tuple(offsets)
+
+    def parts(self, split: Any) -> Iterable[tuple[str, Any]]:
+        """Cut a piece by partition: the partition of each part, and the part as a piece of its own."""
+        return [(split[0] if self.partitioned else "", split)]
+
+    def latest_of(self, start: Offsets, max_rows: int | None, only: Collection[str]) -> Offsets:
+        """Return how far one may read if only these partitions are read; the others stay at `start`."""
+        end = self.latest(start, max_rows)
+        return {part: end[part] if part in only else start[part] for part in end if part in {*only, *start}}
 
     def behind(self, offsets: Offsets) -> int | None:
         """Return about how many rows are there after these offsets, if that can be told."""

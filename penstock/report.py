@@ -31,10 +31,20 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class PartitionTime:
+    """The newest event time of one partition of a source; while it is `idle`, it holds nobody up."""
+
+    name: str
+    newest: datetime
+    idle: bool = False
+
+
+@dataclass(frozen=True)
 class EventTimes:
     """One event time of a query: the newest that came, and the delay that it is waited for.
 
-    While its source is `idle`, it holds nobody up.
+    Where rows come by partition, it is the newest that all `partitions` have reached, but for idle ones. While its
+    source is `idle`, it holds nobody up.
     """
 
     source: str
@@ -42,6 +52,13 @@ class EventTimes:
     delay_us: int
     newest: datetime | None = None
     idle: bool = False
+    partitions: tuple[PartitionTime, ...] = ()
+
+    @property
+    def slowest(self) -> PartitionTime | None:
+        """The partition that holds the others back, if there are several."""
+        waited = [one for one in self.partitions if not one.idle]
+        return min(waited, key=lambda one: one.newest, default=None) if len(self.partitions) > 1 else None
 
     @property
     def watermark(self) -> datetime | None:

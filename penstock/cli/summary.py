@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from penstock.durations import span_text
-from penstock.report import Counts, Report, Watermark
+from penstock.report import Counts, EventTimes, Report, Watermark
 
 # The end of input is declared as a time so far ahead that every window closes.
 LAST_YEAR = 9998
@@ -50,10 +50,28 @@ def held_back(watermark: Watermark) -> str:
     >>> held_back(Watermark("final", (EventTimes("clicks", "ts", 5_000_000), EventTimes("views", "ts", 0, idle=True))))
     'held by clicks, no row yet; idle: views'
     """
+    if len(watermark.times) == 1 and len(watermark.times[0].partitions) < 2:
+        return ""
     held = None if is_over(watermark.at) else watermark.held_by
-    idle = [time.source for time in watermark.times if time.idle]
-    why = "" if held is None else f"held by {held.source}" + (", no row yet" if held.newest is None else "")
+    idle = [name for time in watermark.times for name in _idle(time)]
+    why = "" if held is None else f"held by {_holder(held)}" + (", no row yet" if held.newest is None else "")
     return "; ".join(part for part in (why, f"idle: {', '.join(idle)}" if idle else "") if part)
+
+
+def _holder(time: EventTimes) -> str:
+    return time.slowest.name if time.slowest is not None else time.source
+
+
+def _idle(time: EventTimes) -> list[str]:
+    return [time.source] if time.idle else [one.name for one in time.partitions if one.idle]
+
+
+def _partitions(time: EventTimes) -> str:
+    """Say which partition holds the others back, and which are left out."""
+    if time.idle or time.slowest is None or is_over(time.newest):
+        return ""
+    left_out = f"; idle: {', '.join(_idle(time))}" if _idle(time) else ""
+    return f" ({time.slowest.name} is the slowest of {len(time.partitions)} partitions{left_out})"
 
 
 def _watermark(watermark: Watermark, *, alone: bool) -> list[str]:
@@ -65,7 +83,9 @@ def _watermark(watermark: Watermark, *, alone: bool) -> list[str]:
         holds = " (holds it back)" if len(watermark.times) > 1 and time is watermark.held_by else ""
         note = " (idle: left out)" if time.idle else holds
         delay = f"less {span_text(time.delay_us)}"
-        lines.append(f"  watermark{query}: {time.source}.{time.column} up to {newest}, {delay}{note}")
+        lines.append(
+            f"  watermark{query}: {time.source}.{time.column} up to {newest}, {delay}{note}{_partitions(time)}"
+        )
     return lines
 
 

@@ -117,13 +117,13 @@ def line(now: Progress, before: Progress) -> str:
 
 
 def _watermarks(now: Progress) -> list[str]:
-    """Return the watermark of each query, and where several sources meet in one, which of them holds it back."""
+    """Return the watermark of each query, and where partitions or sources meet in one, which holds it back."""
     if not now.watermarks:
         return [f"watermark {instant(now.watermark)}"]
     parts = []
     for number, one in enumerate(now.watermarks):
         query = f" of {one.query}" if number else ""
-        held = held_back(one) if len(one.times) > 1 else ""
+        held = held_back(one)
         parts.append(f"watermark{query} {instant(one.at)}" + (f" ({held})" if held else ""))
     return parts
 
@@ -173,7 +173,7 @@ class LiveView:
             ("out", f"{now.rows_out_per_s:,.0f} rows/s", f"{now.rows_out:,} rows", ""),
             ("epoch", "-" if now.epoch < 0 else str(now.epoch), f"{now.epoch_ms:,} ms", _held(now)),
             ("watermark", instant(now.watermark), f"lag {lag}", f"state {now.state_rows:,} rows"),
-            *(("", held, "", "") for one in now.watermarks if len(one.times) > 1 and (held := held_back(one))),
+            *(("", held, "", "") for one in now.watermarks if (held := held_back(one))),
             ("aside", Text(f"late {now.late:,}", bad), Text(f"rejected {now.rejected:,}", bad), ""),
         ]
         for label, *cells in rows:

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -133,15 +133,23 @@ class TopicSource(Source):
 
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
         """Return how far one may read; raises if something is lost, unless the user chose to go on."""
+        return self.latest_of(start, max_rows)
+
+    def latest_of(self, start: Offsets, max_rows: int | None, only: Collection[str] | None = None) -> Offsets:
+        """Share the rows out among some partitions; one that lost rows does not wait, so that the loss is counted."""
         if self._is_idle(start):
             return start
         look = self._look()
         if look is None:
             return self._gone(start)
-        end = look.offsets(look.ends)
-        whole = self._unless_lost(ranges(start, end, look))
-        reached = shared_out(whole, max_rows)
-        return look.offsets(look.ends | reached)
+        whole = self._unless_lost(ranges(start, look.offsets(look.ends), look))
+        read = [one for one in whole if only is None or one.lost or str(one.partition) in only]
+        waits = {one.partition: one.first for one in whole if one not in read}
+        return look.offsets(look.ends | waits | shared_out(read, max_rows))
+
+    def partitions_of(self, offsets: Offsets) -> Sequence[str]:
+        """Return the partitions that offsets are of; they also hold which topic it is."""
+        return [str(part) for part in partitions(offsets)]
 
     def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[tuple[Range, ...]]:
         """Cut an epoch into pieces of the same size."""
@@ -158,6 +166,10 @@ class TopicSource(Source):
         """Yield the rows of one piece."""
         for part in split:
             yield from self._rows(part)
+
+    def parts(self, split: Sequence[Range]) -> list[tuple[str, tuple[Range, ...]]]:
+        """Cut a piece by partition."""
+        return [(str(one.partition), (one,)) for one in split]
 
     def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of a range of one partition."""

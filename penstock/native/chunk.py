@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from penstock.native import engine
 from penstock.native.attempts import WHY, failed_rows, reasons
 from penstock.native.folds import Folds
-from penstock.native.steps import HIDDEN, INPUT, REASON, ROWS, TICK, TIME, Step, compose, quote
+from penstock.native.steps import HIDDEN, INPUT, ORIGIN, REASON, ROWS, TICK, TIME, Step, compose, quote
 from penstock.native.time_checks import reasons as time_reasons
 from penstock.native.time_checks import usable
 
@@ -33,8 +33,10 @@ class Chunk:
     program: Program
     rows: pa.Table
     late_before_us: int | None
+    ticks: bool = True
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     aside: list[Aside] = field(default_factory=list)
+    newest_us: int | None = None
 
     def run(self) -> pa.Table:
         """Run the program over the chunk."""
@@ -55,7 +57,10 @@ class Chunk:
             if program.attempts:
                 engine.share_subexpressions(True)
         out = out.select(program.output.names).cast(program.output.arrow)
-        return out if newest is None else _with_tick(out, newest)
+        if newest is None:
+            return out
+        self.newest_us = pa.scalar(newest, pa.timestamp("us", "UTC")).value
+        return _with_tick(out, newest) if self.ticks else out
 
     def _over_chain(self, sql: str) -> str:
         return sql.format(input=f"({compose(self.program.chain)})", on_time=self._on_time)
@@ -177,6 +182,21 @@ class Chunk:
     def _one(self, sql: str) -> tuple[Any, ...]:
         found: tuple[Any, ...] = engine.connection().sql(sql).fetchall()[0]
         return found
+
+
+def newest_by_origin(program: Program, rows: pa.Table, newest_us: int) -> dict[int, int]:
+    """Return the newest event time of each origin among rows whose newest is known: mostly they have one origin."""
+    first, last = pc.min_max(rows.column(ORIGIN)).as_py().values()
+    if first == last:
+        return {first: newest_us}
+    kinds = [step.kind for step in program.chain]
+    timed = compose(program.chain[: kinds.index("event_time") + 1])
+    engine.connection().register(INPUT, rows)
+    try:
+        sql = f"SELECT {ORIGIN}, epoch_us(max({TIME})) FROM ({timed}) GROUP BY {ORIGIN}"
+        return dict(engine.connection().sql(sql).fetchall())
+    finally:
+        engine.connection().unregister(INPUT)
 
 
 def _used(out: pa.Table) -> int:

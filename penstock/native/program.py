@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.contracts import REJECTED
-from penstock.native.chunk import Aside, Chunk, Kind
+from penstock.native.chunk import Aside, Chunk, Kind, newest_by_origin
 from penstock.native.folds import Folds
-from penstock.native.steps import REASON, Step
+from penstock.native.steps import ORIGIN, REASON, Step
 from penstock.rejected.rows import row_dicts, row_json
 from penstock.schema import Schema
 from penstock.windows import ALL_TIMES, TimeRange, Window
@@ -46,28 +46,55 @@ class Program:
         """Whether rows may be rejected because an expression fails on them."""
         return self.inputs is not None or any(step.attempts for step in self.chain)
 
-    def start(self, watermark_us: int) -> Run:
-        """Begin one task's read, by the watermark of the epoch before."""
+    @property
+    def keeps_origin(self) -> bool:
+        """Whether the steps up to the event time hand on a column that they do not know."""
+        kinds = [step.kind for step in self.chain]
+        first = self.chain[: kinds.index("event_time") + 1] if "event_time" in kinds else ()
+        return bool(first) and all(step.kind in ("filter", "event_time") and not step.attempts for step in first)
+
+    def start(self, watermark_us: int, *, ticks: bool = True) -> Run:
+        """Begin one task's read, by the watermark of the epoch before.
+
+        With `ticks`, a row more carries the newest event time where that of another row was dropped.
+        """
         if self.late_node is None:
-            return Run(self, None)
+            return Run(self, None, ticks)
         own = watermark_us - self.lateness_us
-        return Run(self, self.late_window.late_before(own) if self.late_window else own)
+        return Run(self, self.late_window.late_before(own) if self.late_window else own, ticks)
 
 
 @dataclass
 class Run:
-    """One task's run of a program: rows in, rows out, and what goes aside."""
+    """One task's run of a program: rows in, rows out, and what goes aside.
+
+    `newest_us` is the newest event time so far; who wants to know it for some of the rows alone sets it back. Where a
+    program keeps them, rows may come with a column `ORIGIN`: then the newest time is also known for each value of it.
+    """
 
     program: Program
     late_before_us: int | None
+    ticks: bool = True
+    newest_us: int | None = None
+    newest_by_origin: dict[int, int] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     _aside: list[Aside] = field(default_factory=list)
 
     def batches(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the program over the rows, a chunk at a time, so that memory stays bounded."""
         for table in _chunks(rows):
-            chunk = Chunk(self.program, table, self.late_before_us, self.counts, self._aside)
-            yield from chunk.run().to_batches(max_chunksize=65_536)
+            plain = table.drop_columns([ORIGIN]) if ORIGIN in table.column_names else table
+            chunk = Chunk(self.program, plain, self.late_before_us, self.ticks, self.counts, self._aside)
+            out = chunk.run()
+            if chunk.newest_us is not None:
+                self._note(table, chunk.newest_us)
+            yield from out.to_batches(max_chunksize=65_536)
+
+    def _note(self, rows: pa.Table, newest_us: int) -> None:
+        self.newest_us = max(newest_us, newest_us if self.newest_us is None else self.newest_us)
+        if ORIGIN in rows.column_names:
+            for origin, at in newest_by_origin(self.program, rows, newest_us).items():
+                self.newest_by_origin[origin] = max(at, self.newest_by_origin.get(origin, at))
 
     def aside(self, epoch: int) -> Iterator[Aside]:
         """Yield late rows as they came, and rejected rows with their reasons: once per kind and node, of all chunks."""

@@ -13,6 +13,7 @@ TICK = "__penstock_tick"
 ROWS = "__penstock_rows"
 PANE = "__penstock_pane"
 REASON = "__penstock_reason"
+ORIGIN = "__penstock_origin"
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.contracts import Guarantee, Sink
+from penstock.durations import span_text
 from penstock.plan.fingerprint import fingerprint
 from penstock.plan.graph import Graph, upstream
 from penstock.plan.lanes import Lanes, split_lanes
 from penstock.plan.node import Node
-from penstock.plan.nodes import Read, Write
+from penstock.plan.nodes import EventTime, Read, Write
 from penstock.plan.overload import Overload, overload_text
 from penstock.plan.pace import PROMISES, Pace, in_spark_alone
-from penstock.plan.queries import Group, groups
+from penstock.plan.queries import Group, groups, partition_sources, source_of
 from penstock.plan.replay import varying
 
 
@@ -26,7 +27,8 @@ def explain(
     width = max(len(graph.label(node)) for node in graph.nodes)
     for node in graph.nodes:
         lines += _node(node, graph, lanes, width)
-    lines += ["", *(_connected_queries(graph) if alone else _queries(graph)), *_sinks(graph, alone=alone)]
+    lines += ["", *(_watermark(node, alone=alone) for node in graph.nodes if isinstance(node, EventTime))]
+    lines += [*(_connected_queries(graph) if alone else _queries(graph)), *_sinks(graph, alone=alone)]
     return "\n".join(lines)
 
 
@@ -66,6 +68,19 @@ def _connected_queries(graph: Graph) -> list[str]:
     aside = "" if graph.rejected_to is None else "; one more for the rejected rows of each source"
     how = "in Spark alone, by its own Kafka connector (penstock jars fetch kafka)"
     return [f"one query for each sink ({names}), {how}{aside}"]
+
+
+def _watermark(time: EventTime, *, alone: bool) -> str:
+    """Say what the watermark of an event time follows, and what may be left out."""
+    what, delay = f"watermark of {source_of(time)}.{time.column}", f"less {span_text(time.max_delay_us)}"
+    if alone:
+        return f"{what}: Spark's own, the largest time of all partitions together, {delay} (pace)"
+    idle = time.idle_after_us
+    if not partition_sources(time):
+        left_out = "" if idle is None else f"; left out where sources meet after {span_text(idle)} without rows"
+        return f"{what}: the largest time of all rows, {delay}{left_out}"
+    silent = "holds it back (no idle_after)" if idle is None else f"is left out after {span_text(idle)}"
+    return f"{what}: per partition the largest time, {delay}; the smallest counts, a partition without rows {silent}"
 
 
 def _sinks(graph: Graph, *, alone: bool) -> list[str]:

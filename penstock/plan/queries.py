@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.node import Node
-from penstock.plan.nodes import EventTime, Read, Write
+from penstock.plan.nodes import EventTime, MapBatches, Read, Write
 
 FINAL, UPDATES = "final", "updates"
 
@@ -63,6 +63,18 @@ def time_key(time: EventTime) -> str:
     """Return a name for the rows that enter an event time, which holds while what stands before it is the same."""
     before = [[node.kind, node.detail] for node in upstream(time.input)]
     return f"{source_of(time)}.{time.column}#{hashlib.sha256(repr(before).encode()).hexdigest()[:8]}"
+
+
+def partition_sources(time: EventTime) -> list[Read]:
+    """Return the sources whose partitions an event time follows, the slowest of all; none if it follows all rows alike.
+
+    Several sources before one event time are partitions too. Behind state, rows have no partition any more, nor have
+    those that a function makes of whole batches.
+    """
+    before = list(upstream(time.input))
+    reads = [node for node in before if isinstance(node, Read)]
+    several = len(reads) > 1 or any(read.source.partitioned for read in reads)
+    return reads if several and not any(node.stateful or isinstance(node, MapBatches) for node in before) else []
 
 
 def source_of(time: EventTime) -> str:

@@ -7,8 +7,10 @@ EVENT_TIME = PREFIX + "time"
 WATERMARK = PREFIX + "watermark"
 TICK = PREFIX + "tick"
 ORDER = PREFIX + "order"
+# The number of the source partition that a row came from, up to its event time; see `epochs/origins.py`.
+ORIGIN = PREFIX + "origin"
 
 
 def hidden(columns: list[str]) -> list[str]:
     """Return the columns among these that are Penstock's own."""
-    return [name for name in columns if name in (EVENT_TIME, TICK, ORDER) or name.startswith(WATERMARK)]
+    return [name for name in columns if name in (EVENT_TIME, TICK, ORDER, ORIGIN) or name.startswith(WATERMARK)]

@@ -43,6 +43,7 @@ from penstock.spark.epochs.idle import IdleSources, recall_times
 from penstock.spark.epochs.notes import last_offsets, reached_offsets
 from penstock.spark.epochs.pressure import Pressure, limits_of
 from penstock.spark.epochs.records import reported
+from penstock.spark.epochs.spark_watermark import SparkWatermark
 from penstock.spark.epochs.watermarks import read_metrics
 from penstock.spark.epochs.writer import EpochWriter, StopRequested
 from penstock.spark.faults import translate
@@ -244,6 +245,8 @@ class Run:
         if operators := [self.graph.label(node) for write in query.outputs for node in stateful_above(write)]:
             in_tasks = writer.outbox is None and any(write.sink.partitions is not None for write in query.outputs)
             writer.dropped = DroppedRows(running, operators, in_tasks, spark)
+        if query.context.partitioned:
+            writer.spark_watermark = SparkWatermark(running, spark)
         writer.on_done = partial(self._note_progress, query, writer)
         self.writers.append(writer)
         parted = {self.graph.name(write): write.sink.partitions for write in query.outputs}

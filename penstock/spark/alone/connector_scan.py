@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -74,6 +75,11 @@ class _Fetched(Source):
 
     def __init__(self, topic: Any) -> None:
         self.name, self.schema, self._topic = topic.name, topic.schema, topic
+
+    def parts(self, split: Iterator[pa.RecordBatch]) -> list[tuple[str, Iterator[pa.RecordBatch]]]:
+        """A task of Spark's connector reads one partition."""
+        first = next(split, None)
+        return [] if first is None else [(str(first.column("partition")[0].as_py()), chain([first], split))]
 
     def read_split(self, split: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | Rejected]:
         for records in split:

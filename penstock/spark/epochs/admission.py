@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock.contracts import Offsets, Source
 from penstock.folders import Folder
+from penstock.spark.epochs.alignment import Alignment
 from penstock.spark.epochs.notes import FROM, own_offsets, pace_note
 from penstock.spark.epochs.pacer import Limits, Pacer
 
@@ -24,8 +25,11 @@ class Dropped(NamedTuple):
 class Admission:
     """Plans the epochs of one source in one query; lives in Spark's planner, and learns from notes of the driver."""
 
-    def __init__(self, source: Source, limits: Limits, notes: Folder, query: str) -> None:
+    def __init__(
+        self, source: Source, limits: Limits, notes: Folder, query: str, alignment: Alignment | None = None
+    ) -> None:
         self.source, self.limits, self.notes, self.query = source, limits, notes, query
+        self.alignment = alignment
         self.pacer = Pacer(limits)
         self.held: int | None = None
         self._learnt: bytes | None = None
@@ -42,6 +46,9 @@ class Admission:
             return end | ({FROM: offsets[FROM]} if FROM in offsets else {})
         self._planned = True
         self.held = self._left(end)
+        if self.alignment is not None and self.held != 0:
+            end = dict(self.alignment.aligned(self.source, start, end, self.pacer.rows()))
+            self.held = self._left(end)
         return end | ({FROM: list(dropped)} if dropped else {})
 
     def _learn(self) -> None:

@@ -21,6 +21,7 @@ from penstock.folders import Folder
 from penstock.folders.journal import BATCH, LOST
 from penstock.schema import Field, Schema
 from penstock.spark.epochs.declared import Declared
+from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
 
 NAME = "clock"
 JOURNAL = "ticks"
@@ -93,6 +94,19 @@ class Ticks(Declared):
         except (ValueError, TypeError) as error:
             message = f"{self.where} cannot be read: {line[:80]!r} is not a declared time"
             raise CheckpointDamaged(message, hint=LOST) from error
+
+
+def tick_rows(times: tuple[int, ...], output: Schema) -> pa.RecordBatch:
+    """Return rows that carry declared times and nothing else."""
+    special = {
+        EVENT_TIME: pa.array(times, pa.timestamp("us", "UTC")),
+        TICK: pa.array([True] * len(times)),
+        ORDER: pa.array([0] * len(times), pa.int64()),
+    }
+    wanted = output.nullable().arrow
+    special |= {name: pa.array([0] * len(times), pa.int64()) for name in wanted.names if name.startswith(WATERMARK)}
+    columns = [special.get(field.name, pa.nulls(len(times), field.type)) for field in wanted]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 def _micros(time: datetime) -> int:

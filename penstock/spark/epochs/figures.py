@@ -51,7 +51,7 @@ class Figures:
     def watermarks(self) -> tuple[Watermark, ...]:
         """Return the watermark of each query that has an event time."""
         made = (
-            watermark(writer.query.name, writer.query.context, writer.records.newest().newest, self._idle.of(writer))
+            watermark(writer.query.name, writer.query.context, writer.records.newest(), self._idle.of(writer))
             for writer, _ in self._parts
         )
         return tuple(one for one in made if one.times)

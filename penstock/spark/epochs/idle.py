@@ -1,16 +1,16 @@
-"""Sources that give nothing: which they are, and the times that are declared for them meanwhile.
+"""Partitions and sources that give nothing: the times that are declared for them meanwhile.
 
-The smallest watermark of a query holds it back. A source that has been idle for as long as its author said is left out:
-what the others have reached is declared for it, as a line of the checkpoint whose number is part of the epoch's
-offsets, so that a replayed epoch sees the same. Its own rows count again as soon as there are any.
+The smallest watermark of a query holds it back. A partition that has been idle for as long as its author said is left
+out, and so is a source whose partitions all are: what the others have reached is declared for it, as a line of the
+checkpoint whose number is part of the epoch's offsets, so that a replayed epoch sees the same. Its own rows count again
+as soon as there are any.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
@@ -21,51 +21,12 @@ from penstock.plan.graph import upstream
 from penstock.plan.nodes import EventTime, Read
 from penstock.plan.queries import time_key
 from penstock.spark.checkpoints.checkpoint import Checkpoint
+from penstock.spark.epochs.idle_watch import IdleWatch
+from penstock.spark.epochs.origins import partition_name
 from penstock.spark.epochs.records import Records
 from penstock.spark.epochs.writer import EpochWriter
 from penstock.spark.lowering.compile import Query
-from penstock.windows import FIRST_US
-
-# Each declared time is a write to the checkpoint, so it is not done in every epoch.
-PAUSE_SECONDS = 1.0
-
-
-@dataclass
-class IdleWatch:
-    """Decides for one query; pure: it is told what sources have given, and when one looked."""
-
-    times: Sequence[EventTime]
-    idle: set[EventTime] = field(default_factory=set)
-    _seen: dict[EventTime, tuple[Hashable, float]] = field(default_factory=dict)
-    _declared: dict[EventTime, float] = field(default_factory=dict)
-
-    @property
-    def needed(self) -> bool:
-        """Whether any source can be left out."""
-        return len(self.times) > 1 and any(time.idle_after_us is not None for time in self.times)
-
-    def look(self, given: Mapping[EventTime, Hashable], now: float) -> None:
-        """Note how far each source was read at a moment when all were asked for more."""
-        for time in self.times:
-            before, since = self._seen.get(time, (None, now))
-            if given[time] != before:
-                since = now
-                self.idle.discard(time)
-            elif time.idle_after_us is not None and now - since >= time.idle_after_us / 1e6:
-                self.idle.add(time)
-            self._seen[time] = given[time], since
-
-    def lifts(self, newest: Mapping[str, int], now: float) -> Iterator[tuple[str, int]]:
-        """Yield the times to declare: (key of the event time, microseconds)."""
-        awake = [time for time in self.times if time not in self.idle]
-        if not awake or not all(time_key(time) in newest for time in awake):
-            return
-        reached = min(newest[time_key(time)] - time.max_delay_us for time in awake)
-        for time in self.idle:
-            at = reached + time.max_delay_us
-            if at > newest.get(time_key(time), FIRST_US) and now - self._declared.get(time, 0.0) >= PAUSE_SECONDS:
-                self._declared[time] = now
-                yield time_key(time), at
+from penstock.spark.lowering.context import Context
 
 
 def recall_times(checkpoint: Checkpoint, queries: Iterable[Query]) -> None:
@@ -93,14 +54,15 @@ class IdleSources:
 
     def add(self, writer: EpochWriter, query: StreamingQuery) -> None:
         """Watch the sources of one query, if one may be left out."""
-        nodes = writer.query.context.nodes
-        watch = IdleWatch([node for node in nodes if isinstance(node, EventTime)])
+        context = writer.query.context
+        times = [node for node in context.nodes if isinstance(node, EventTime)]
+        watch = IdleWatch(times, bool(context.partitioned))
         if watch.needed:
             self._watched.append((watch, writer, query))
 
-    def of(self, writer: EpochWriter) -> set[EventTime]:
-        """Return the event times of a query whose sources are idle."""
-        return next((watch.idle for watch, mine, _ in self._watched if mine is writer), set())
+    def of(self, writer: EpochWriter) -> IdleWatch | None:
+        """Return what is known of the idle partitions and sources of a query, if it is watched."""
+        return next((watch for watch, mine, _ in self._watched if mine is writer), None)
 
     def watch(self, *, settled: bool = False) -> None:
         """Look once; to be called again and again. `settled`: the caller knows that no epoch is under way."""
@@ -112,8 +74,8 @@ class IdleSources:
             with self._lock:
                 self._epochs[writer.query.name] = writer.number
                 now = self._now()
-                watch.look({time: self._given(time) for time in watch.times}, now)
-                self._declare(watch.lifts(writer.records.newest().newest, now))
+                watch.look({time: self._given(time, writer.query.context) for time in watch.times}, now)
+                self._declare(watch.lifts(writer.records.newest(), now))
 
     def close(self) -> None:
         """Declare nothing more: time is about to end."""
@@ -124,9 +86,20 @@ class IdleSources:
         for key, at in lifts if self._open else ():
             self._checkpoint.ticks.tick(_instant(at), key)
 
-    def _given(self, time: EventTime) -> str:
-        reads = [node for node in upstream(time) if isinstance(node, Read)]
-        return json.dumps([dict(self._offsets(read)) for read in reads], sort_keys=True, default=str)
+    def _given(self, time: EventTime, context: Context) -> dict[str, Hashable]:
+        """Return how far each partition was read, by its name; of an event time without partitions, all in one."""
+        given = {read: dict(self._offsets(read)) for read in upstream(time) if isinstance(read, Read)}
+        if time not in context.partitioned:
+            return {"": json.dumps([*given.values()], sort_keys=True, default=str)}
+        found: dict[str, Hashable] = {}
+        for read, offsets in given.items():
+            name = context.name(read)
+            if read.source.partitioned and offsets:
+                parts = read.source.partitions_of(offsets)
+                found |= {partition_name(name, part): offsets[part] for part in parts}
+            else:
+                found[name] = json.dumps(offsets, sort_keys=True, default=str)
+        return found
 
     def _now(self) -> float:
         root = self._checkpoint.root

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 from penstock.folders import Folder
 
@@ -32,9 +33,34 @@ def own_offsets(offsets: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in offsets.items() if key not in (TICKS, FROM, EMPTY)}
 
 
-def note_planned(folder: Folder, query: str, epoch: int, end: dict[str, Any], held: int | None = None) -> None:
-    """Note up to where an epoch of a query reads a source, and how many rows its limit holds back."""
-    folder.write(f"planned-{query}.json", json.dumps([epoch, end, held]).encode(), sync=False)
+def note_planned(
+    folder: Folder,
+    query: str,
+    epoch: int,
+    end: dict[str, Any],
+    held: int | None = None,
+    waiting: Sequence[str] = (),
+) -> None:
+    """Note up to where an epoch of a query reads a source, and how many rows its limit holds back.
+
+    `waiting` are the partitions that have rows after it and gave no time before it.
+    """
+    note = [epoch, end, held, [*waiting]]
+    folder.write(f"planned-{query}.json", json.dumps(note).encode(), sync=False)
+
+
+class PlannedPartitions(NamedTuple):
+    """The partitions of a source in one epoch: all that there are, and those that the watermark waits for."""
+
+    all: Collection[str]
+    waiting: Collection[str]
+
+
+def planned_partitions(folder: Folder, query: str, epoch: int) -> PlannedPartitions | None:
+    """Return what was noted of the partitions of a source, if this epoch was planned last."""
+    noted = folder.read(f"planned-{query}.json")
+    planned, end, _, *more = json.loads(noted) if noted else (None, {}, None)
+    return PlannedPartitions(own_offsets(end), more[0]) if planned == epoch and more else None
 
 
 def reached_offsets(folder: Folder, query: str, epoch: int) -> tuple[dict[str, Any], int | None]:

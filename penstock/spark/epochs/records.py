@@ -18,23 +18,35 @@ from penstock.settings import RETENTION
 
 @dataclass
 class Totals:
-    """Sums over all epochs so far, and the newest time that entered each event time."""
+    """Sums over all epochs so far, and the newest time that entered each event time.
+
+    Where an event time follows partitions, `newest` is the smallest over them, and `partitions` has each one's.
+    """
 
     epochs: int = 0
     rows: dict[str, int] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def plus(
-        self, rows: dict[str, int], counts: dict[str, dict[str, int]], newest: Mapping[str, int] | None = None
+        self,
+        rows: dict[str, int],
+        counts: dict[str, dict[str, int]],
+        newest: Mapping[str, int] | None = None,
+        partitions: Mapping[str, dict[str, int]] | None = None,
     ) -> Totals:
-        """Return the totals with one epoch more; `newest` are the newest times that came in it, in microseconds."""
+        """Return the totals with one epoch more.
+
+        `newest` are the newest times that came in it, in microseconds; `partitions` are those up to it by partition.
+        """
         seen = newest or {}
         return Totals(
             self.epochs + 1,
             _sum(self.rows, rows),
             {n: _sum(self.counts.get(n, {}), counts.get(n, {})) for n in {**self.counts, **counts}},
             self.newest | {key: max(at, self.newest.get(key, at)) for key, at in seen.items()},
+            self.partitions | dict(partitions or {}),
         )
 
 

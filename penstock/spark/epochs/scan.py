@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,16 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from penstock.connectors.nanoseconds import to_microseconds
-from penstock.contracts import Offsets, OnError, Rejected, Source
+from penstock.contracts import OnError, Rejected, Source
 from penstock.errors import PenstockError, RowRejected, SourceFailed
 from penstock.folders import Folder
 from penstock.native.program import Program
 from penstock.rejected.rows import row_json
 from penstock.schema import Schema
 from penstock.spark.epochs.admission import Admission, dropped
+from penstock.spark.epochs.alignment import Alignment
 from penstock.spark.epochs.answers import AnswerStore
-from penstock.spark.epochs.clock import END_OF_TIME, Ticks
+from penstock.spark.epochs.clock import END_OF_TIME, Ticks, tick_rows
 from penstock.spark.epochs.notes import (
     EMPTY,
     TICKS,
@@ -39,8 +41,10 @@ from penstock.spark.epochs.notes import (
     replayed_ends,
 )
 from penstock.spark.epochs.pacer import USUAL, Limits
+from penstock.spark.epochs.piece_parts import PieceParts
+from penstock.spark.epochs.records import Totals, totals_before
 from penstock.spark.epochs.staging import PLANNING, Staging, rejected_table
-from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
+from penstock.spark.hidden import ORDER, ORIGIN
 from penstock.spark.lowering.marks import Marks, mark_column
 from penstock.values import fit_array
 from penstock.windows import FIRST_US
@@ -56,7 +60,8 @@ class Scan:
     """All that a task needs to read one source; `closes` if its end is the end of time.
 
     `late_mark` is the number of the mark by which the native program parts late rows; with `carries_marks` each row
-    carries all marks, for Spark to part them.
+    carries all marks, for Spark to part them. With `by_partition` the program leaves the newest time of each partition;
+    where Spark declares the event time, each row `carries_origin` instead.
     """
 
     name: str
@@ -73,6 +78,9 @@ class Scan:
     late_mark: int = 0
     carries_marks: bool = False
     order: int | None = None
+    by_partition: bool = False
+    carries_origin: bool = False
+    alignment: Alignment | None = None
     program: Program | None = None
     ticks: Folder | None = None
     time_key: str | None = None
@@ -118,7 +126,7 @@ class ScanReader(DataSourceStreamReader):
 
     def __init__(self, scan: Scan) -> None:
         self.scan = scan
-        self.admission = Admission(scan.source, scan.limits, scan.notes, scan.query)
+        self.admission = Admission(scan.source, scan.limits, scan.notes, scan.query, scan.alignment)
         self.noted: dict[str, Any] | None = None
         self.replayed: dict[int, Any] | None = None
         self.ticks = Ticks(scan.ticks) if scan.ticks else None
@@ -181,8 +189,10 @@ class ScanReader(DataSourceStreamReader):
         left_out = dropped(begin, upto, end)
         epoch = newest_epoch(self.scan.planned)
         splits = self.scan.source.splits(left_out.upto if left_out else begin, upto, self._parallelism(epoch))
-        marks = self.scan.marks.before(epoch) if self.scan.marks else ()
-        note_planned(self.scan.notes, self.scan.query, epoch, end, self.admission.held)
+        totals = totals_before(self.scan.marks.records, epoch) if self.scan.marks else Totals()
+        marks = self.scan.marks.after(totals, epoch - 1) if self.scan.marks else ()
+        waiting = self.scan.alignment.waiting(self.scan.source, upto, totals) if self.scan.alignment else ()
+        note_planned(self.scan.notes, self.scan.query, epoch, end, self.admission.held, waiting)
         pieces = [Piece(split, number, marks) for number, split in enumerate(splits)]
         if left_out:
             pieces.append(Piece(None, DROPPED, marks, dropped=left_out.rows))
@@ -205,7 +215,7 @@ class ScanReader(DataSourceStreamReader):
             self.scan.staging.put_counts(current_epoch(), f"{self.scan.name}={DROPPED}", {self.scan.name: gone})
             return
         if partition.ticks:
-            yield _tick_rows(partition.ticks, self.scan.output)
+            yield tick_rows(partition.ticks, self.scan.output)
             return
         task = _Task(self.scan, partition)
         try:
@@ -247,16 +257,18 @@ class _Task:
         self.epoch = current_epoch()
         self.rejected: list[Rejected] = []
         self.rows = self.given = 0
+        self.parts = PieceParts(scan, self._good)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         scan, piece = self.scan, self.piece
         part = f"{scan.name}={piece.number}"
         counts: dict[str, dict[str, int]] = {}
         if scan.program is None:
-            yield from map(self._with_hidden, self._good())
+            yield from starmap(self._with_hidden, self.parts.rows(piece.split))
         else:
-            run = scan.program.start(piece.marks[scan.late_mark] if piece.marks else FIRST_US)
-            yield from map(self._with_hidden, run.batches(self._good()))
+            late = piece.marks[scan.late_mark] if piece.marks else FIRST_US
+            run = scan.program.start(late, ticks=not scan.by_partition)
+            yield from starmap(self._with_hidden, self.parts.through(run, piece.split))
             counts = run.counts
             for kind, node, rows in run.aside(self.epoch):
                 scan.staging.put_rows(self.epoch, kind, node, part, rows)
@@ -266,12 +278,13 @@ class _Task:
         total = self.rows + len(self.rejected)
         counts[scan.name] = {"rows_in": total, "rejected": len(self.rejected)}
         scan.staging.put_counts(self.epoch, part, counts)
+        self.parts.leave(self.epoch, part)
 
-    def _good(self) -> Iterator[pa.RecordBatch]:
+    def _good(self, split: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows that parse and keep `not null`; put the others aside."""
         schema = self.scan.source.schema
         required = [field.name for field in schema if not field.nullable]
-        for item in self.scan.source.read_split(self.piece.split):
+        for item in self.scan.source.read_split(split):
             if isinstance(item, Rejected):
                 self._reject(item)
                 continue
@@ -297,8 +310,11 @@ class _Task:
             raise RowRejected(message, hint='mend the input, or read with on_error="reject"')
         self.rejected.append(row)
 
-    def _with_hidden(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return self._with_order(self._with_marks(batch))
+    def _with_hidden(self, origin: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        batch = self._with_order(self._with_marks(batch))
+        if not self.scan.carries_origin:
+            return batch
+        return batch.append_column(ORIGIN, pa.repeat(pa.scalar(origin, pa.int64()), batch.num_rows))
 
     def _with_marks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         for number, mark in enumerate(self.piece.marks if self.scan.carries_marks else ()):
@@ -315,21 +331,6 @@ class _Task:
         return batch.append_column(ORDER, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
 
 
-class Idle(Source):
-    """A source that says once that it was read, and gives nothing: so Spark makes the state of a plan that is new."""
-
-    def __init__(self, source: Source) -> None:
-        self.name, self.schema = source.name, source.schema
-
-    def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
-        """Always the same."""
-        return {"0": 1}
-
-    def splits(self, start: Offsets, end: Offsets, parallelism: int) -> list[Any]:
-        """Nothing."""
-        return []
-
-
 def _parted(offsets: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Part the source's own offsets from the number of declared times."""
     return own_offsets(offsets), int(offsets.get(TICKS, 0))
@@ -337,19 +338,6 @@ def _parted(offsets: dict[str, Any]) -> tuple[dict[str, Any], int]:
 
 def _unmarked(offsets: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in offsets.items() if key != EMPTY}
-
-
-def _tick_rows(times: tuple[int, ...], output: Schema) -> pa.RecordBatch:
-    """Return rows that carry declared times and nothing else."""
-    special = {
-        EVENT_TIME: pa.array(times, pa.timestamp("us", "UTC")),
-        TICK: pa.array([True] * len(times)),
-        ORDER: pa.array([0] * len(times), pa.int64()),
-    }
-    wanted = output.nullable().arrow
-    special |= {name: pa.array([0] * len(times), pa.int64()) for name in wanted.names if name.startswith(WATERMARK)}
-    columns = [special.get(field.name, pa.nulls(len(times), field.type)) for field in wanted]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:

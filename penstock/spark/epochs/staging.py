@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote, unquote
@@ -20,6 +20,7 @@ from penstock.contracts import REJECTED, Rejected
 from penstock.errors import PenstockError
 from penstock.folders import Folder
 from penstock.rejected.rows import row_json
+from penstock.spark.epochs.origins import Times, named
 
 Kind = Literal["late", "rejected"]
 # Not an epoch: where the planning of epochs leaves its errors.
@@ -69,6 +70,20 @@ class Staging:
     def put_counts(self, number: int, part: str, counts: dict[str, dict[str, int]]) -> None:
         """Leave what one task counted, by node."""
         self.put(number, f"counts={part}.json", json.dumps(counts).encode())
+
+    def put_times(
+        self,
+        number: int,
+        part: str,
+        times: Mapping[str, Mapping[int, int]],
+        origins: Mapping[int, str] | None = None,
+    ) -> None:
+        """Leave the newest times that one task met, by event time and origin, and the names of origins."""
+        self.put(number, f"times={part}.json", json.dumps([times, origins or {}]).encode())
+
+    def times(self, number: int) -> Times:
+        """Return the newest time of each partition, by event time."""
+        return named(tuple(json.loads(data)) for _, data in self.left(number, "times="))
 
     def counts(self, number: int) -> dict[str, dict[str, int]]:
         """Add up what the tasks counted."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from penstock.plan.nodes import EventTime
 from penstock.plan.queries import source_of, time_key
-from penstock.report import EventTimes, Watermark
+from penstock.report import EventTimes, PartitionTime, Watermark
+from penstock.spark.epochs.idle_watch import IdleWatch
+from penstock.spark.epochs.records import Totals
 from penstock.spark.lowering.context import Context
+from penstock.spark.lowering.spark_time import time_column
 from penstock.windows import FIRST_US
 
 _METRIC = re.compile(r"([\w:.-]+) -> \[(\d+)(?:,(-?\d+|null))?\]")
@@ -41,13 +44,32 @@ def newest_times(context: Context, observed: Mapping[str, int]) -> dict[str, int
     return found
 
 
-def watermark(query: str, context: Context, newest: Mapping[str, int], idle: Collection[EventTime]) -> Watermark:
+def spark_times(context: Context, newest: Mapping[str, int]) -> dict[str, int | None]:
+    """Return how far event times that follow partitions have come, by the columns that Spark follows; milliseconds."""
+    times = [time for time in _times(context) if time in context.partitioned]
+    known = {time: newest.get(time_key(time)) for time in times}
+    return {
+        time_column(time, context): None if at is None else (at - context.first_us) // 1000
+        for time, at in known.items()
+    }
+
+
+def watermark(query: str, context: Context, totals: Totals, idle: IdleWatch | None) -> Watermark:
     """Return the watermark of a query and what it is made of."""
-    times = tuple(
-        EventTimes(source_of(time), time.column, time.max_delay_us, _instant(newest.get(time_key(time))), time in idle)
-        for time in _times(context)
+    return Watermark(query, tuple(_event_times(time, totals, idle) for time in _times(context)))
+
+
+def _event_times(time: EventTime, totals: Totals, idle: IdleWatch | None) -> EventTimes:
+    left_out = idle.idle_partitions(time) if idle else set()
+    found = sorted(totals.partitions.get(time_key(time), {}).items())
+    return EventTimes(
+        source_of(time),
+        time.column,
+        time.max_delay_us,
+        _instant(totals.newest.get(time_key(time))),
+        idle is not None and idle.is_idle(time),
+        tuple(PartitionTime(name, _BEGIN + timedelta(microseconds=at), name in left_out) for name, at in found),
     )
-    return Watermark(query, times)
 
 
 def _times(context: Context) -> list[EventTime]:

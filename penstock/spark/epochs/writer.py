@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -29,12 +29,14 @@ from penstock.spark.epochs.bounds import make_durable
 from penstock.spark.epochs.dropped import DroppedRows
 from penstock.spark.epochs.ledgers import Ledgers
 from penstock.spark.epochs.outbox import Outbox, Sealed, Tables
+from penstock.spark.epochs.partition_times import PartitionTimes
 from penstock.spark.epochs.prepare import Made, Preparer, collected, epoch_of, failures
 from penstock.spark.epochs.records import Records, Totals
 from penstock.spark.epochs.scan import BOUNDS
+from penstock.spark.epochs.spark_watermark import SparkWatermark
 from penstock.spark.epochs.staging import PLANNING, Kind, Staging
 from penstock.spark.epochs.tally import Counted, tally
-from penstock.spark.epochs.watermarks import newest_times
+from penstock.spark.epochs.watermarks import newest_times, spark_times
 from penstock.spark.lowering.compile import Query
 from penstock.spark.lowering.late import handled, keyed
 from penstock.spark.lowering.wakeups import RingsOf
@@ -66,6 +68,8 @@ class EpochWriter:
         self.on_epoch: Callable[[int, str], None] = lambda number, moment: None
         self.on_done: Callable[[], None] = lambda: None
         self.dropped: DroppedRows | None = None
+        self.spark_watermark: SparkWatermark | None = None
+        self.partition_times = PartitionTimes(query.name, query.context, checkpoint.messages)
         for sink, name in self._sinks():
             with failures(sink, name, "go on"):
                 sink.continues(self.lineage, self._of(name, -1).sink)
@@ -247,9 +251,23 @@ class EpochWriter:
         self.read = {name: _rows_read(staged.get(name, {})) for name in map(self.graph.name, self.graph.reads)}
         # What comes to a node is counted on the way to it; what another query counts is not told again.
         counted = {name: count for name, count in tally(self.graph, nodes, staged, observed).items() if name in mine}
-        totals = self.records.before(number).plus(rows, counted, newest_times(self.query.context, observed))
+        totals = self._advanced(self.records.before(number), number, rows, counted, observed)
         self.records.write(number, totals)
+        if self.spark_watermark is not None:
+            self.spark_watermark.follow(spark_times(self.query.context, totals.newest))
         self._report(number, counted, rows, seconds, totals)
+
+    def _advanced(
+        self, before: Totals, number: int, rows: dict[str, int], counted: Counted, observed: Mapping[str, int]
+    ) -> Totals:
+        """Return the totals after an epoch; an event time follows the slowest of its partitions, and declared times."""
+        newest = newest_times(self.query.context, observed)
+        times = self.staging.times(number) if self.query.context.partitioned else {}
+        advances = self.partition_times.advances(before, number, times)
+        for key, advance in advances.items():
+            if (reached := advance.reached) is not None:
+                newest[key] = max(reached, newest.get(key, reached))
+        return before.plus(rows, counted, newest, {key: advance.newest for key, advance in advances.items()})
 
     def _report(self, number: int, counted: Counted, rows: dict[str, int], seconds: float, totals: Totals) -> None:
         rows_in = sum(counted.get(self.graph.name(node), {}).get("rows_in", 0) for node in self.graph.reads)

@@ -17,7 +17,7 @@ from penstock.plan.graph import Graph, aside, stateful_above, upstream
 from penstock.plan.lanes import Prefix, split_lanes
 from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime, PythonNode, Read, Side, Write
-from penstock.plan.queries import Group, groups, parts_late, time_key
+from penstock.plan.queries import Group, groups, partition_sources, parts_late, time_key
 from penstock.plan.replay import varying
 from penstock.plan.stateful import Deduplicate, Grouped
 from penstock.schema import Field, Schema
@@ -25,12 +25,14 @@ from penstock.settings import Settings
 from penstock.spark.alone.connector_scan import by_connector, connector_frame
 from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.checkpoints.layout import read_layout
+from penstock.spark.epochs.alignment import Alignment
 from penstock.spark.epochs.answers import AnswerStore
 from penstock.spark.epochs.clock import NAME as CLOCK
 from penstock.spark.epochs.clock import Clock
+from penstock.spark.epochs.idle_source import Idle
 from penstock.spark.epochs.pacer import USUAL, Limits
-from penstock.spark.epochs.scan import Idle, Scan
-from penstock.spark.hidden import ORDER
+from penstock.spark.epochs.scan import Scan
+from penstock.spark.hidden import ORDER, ORIGIN
 from penstock.spark.lowering import asof, async_nodes, joins, lower_state, process, python_nodes, table_joins  # noqa: F401 (registers their lowerings)
 from penstock.spark.lowering.attempts import checked
 from penstock.spark.lowering.context import Context, column, with_key
@@ -219,7 +221,8 @@ class _Compiler:
             return python_nodes.flat_output(self._whole(node.input), f"side_{node.output}")
         if node in self.apart and isinstance(node, EventTime):
             return watermarked(self._timed(node), node, self.context)
-        return lower(node, self.context, *(self._frame(one) for one in node.inputs))
+        frames = (self._frame(one) for one in node.inputs)
+        return lower(node, self.context, *(frame.drop(ORIGIN) if node.stateful else frame for frame in frames))
 
     def _begin(self, node: Node) -> None:
         """Note that a node is lowered for one branch more, which Python's would not bear: it would run for each."""
@@ -283,6 +286,17 @@ class _Compiler:
         used = used or any(prefix.read in in_source_order(write) for write in self.outputs)
         return reads.index(prefix.read) if used and prefix.read in reads else None
 
+    def _followed(self, read: Read) -> list[EventTime]:
+        """Return the event times that follow the partitions of a source."""
+        return [node for node in self.nodes if isinstance(node, EventTime) and read in partition_sources(node)]
+
+    def _alignment(self, name: str, source: Source, followed: list[EventTime]) -> Alignment | None:
+        """Return what keeps the partitions of a source together in a backlog."""
+        if not followed or not source.partitioned:
+            return None
+        delays = tuple((time_key(time), time.max_delay_us) for time in followed)
+        return Alignment(name, delays, self.checkpoint.query(self.name), self.checkpoint.records(self.name))
+
     def _native(self, prefix: Prefix) -> Program | None:
         if not prefix.chain and not prefix.partial:
             return None
@@ -300,6 +314,12 @@ class _Compiler:
         order = self._order(prefix)
         if order is not None:
             output = Schema((*output.fields, Field(ORDER, "bigint")))
+        followed = self._followed(prefix.read)
+        native_time = prefix.times if prefix.times in followed else None
+        if native_time is not None:
+            self.context.partitioned.add(native_time)
+        elif followed:
+            output = Schema((*output.fields, Field(ORIGIN, "bigint")))
         scan = Scan(
             name=name,
             source=source,
@@ -315,6 +335,9 @@ class _Compiler:
             late_mark=marks.all.index(self.context.mark(prefix.late)) if prefix.late else 0,
             carries_marks=carries,
             order=order,
+            by_partition=native_time is not None,
+            carries_origin=bool(followed) and native_time is None,
+            alignment=self._alignment(name, source, followed),
             program=native,
             ticks=self.checkpoint.folder if prefix.times else None,
             time_key=time_key(prefix.times) if prefix.times else None,

@@ -20,7 +20,7 @@ from penstock.plan.stateful import Grouped
 from penstock.plan.time_range import time_range
 from penstock.schema import quoted
 from penstock.spark.epochs.staging import Staging
-from penstock.spark.hidden import EVENT_TIME, hidden
+from penstock.spark.hidden import EVENT_TIME, TICK, hidden
 from penstock.spark.lowering.marks import Mark, mark_column
 from penstock.windows import TimeRange
 
@@ -29,7 +29,8 @@ from penstock.windows import TimeRange
 class Context:
     """One query in the making; `nodes` are those that it computes.
 
-    `first_us` is the time that Spark's zero stands for. Where Python is not called, no row is put aside.
+    `first_us` is the time that Spark's zero stands for. Where Python is not called, no row is put aside. `partitioned`
+    are the event times that follow the slowest partition of their sources.
     """
 
     spark: SparkSession
@@ -46,6 +47,7 @@ class Context:
     nodes: tuple[Node, ...] = ()
     first_us: int = 0
     calls_python: bool = True
+    partitioned: set[EventTime] = field(default_factory=set)
     frames: dict[Node, DataFrame] = field(default_factory=dict)
     _times: Counter[Node] = field(default_factory=Counter)
 
@@ -69,7 +71,16 @@ class Context:
         # Of a node that several branches compute, the first one's count is told; the others are barriers only.
         kind = f"again{self._times[node]}" if self.again(node) else "out"
         name = f"{kind}:{self.name(node)}" + (f":{output}" if output else "")
-        return frame.observe(name, F.count(F.lit(1) if rows is None else rows).alias("rows"), *_newest(node))
+        newest = self._newest(node) if isinstance(node, EventTime) else []
+        return frame.observe(name, F.count(F.lit(1) if rows is None else rows).alias("rows"), *newest)
+
+    def _newest(self, node: EventTime) -> list[Column]:
+        """The newest time that enters an event time; declared times count too.
+
+        Where it follows partitions, tasks leave theirs (`origins.py`), and the declared times are observed alone.
+        """
+        at = F.unix_micros(F.col(EVENT_TIME))
+        return [F.max(F.when(F.col(TICK), at) if node in self.partitioned else at).alias("newest")]
 
     def lateness_us(self, node: EventTime) -> int:
         """The longest lateness that a window of this query after this event time allows."""
@@ -115,12 +126,6 @@ class Context:
     def _mark(self, times: Sequence[EventTime]) -> Mark:
         allowed = min((self.lateness_us(time) for time in times), default=0)
         return Mark(tuple(sorted({(time_key(time), time.max_delay_us) for time in times})), allowed, self.first_us)
-
-
-def _newest(node: Node) -> list[Column]:
-    """The newest time that enters an event time; declared times count too."""
-    newest = F.max(F.unix_micros(F.col(EVENT_TIME))).alias("newest")
-    return [newest] if isinstance(node, EventTime) else []
 
 
 def column(name: str) -> Column:

@@ -7,6 +7,7 @@ to Python. It is marked as not deterministic, which keeps Spark from calling it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -16,6 +17,7 @@ from penstock.plan.joins import late_name
 from penstock.plan.node import Node
 from penstock.plan.stateful import Grouped
 from penstock.rejected.rows import row_dicts
+from penstock.spark.epochs.origins import NewestByOrigin
 from penstock.spark.epochs.scan import current_epoch, current_partition
 from penstock.spark.epochs.staging import rejected_rows
 from penstock.spark.hidden import EVENT_TIME
@@ -27,8 +29,18 @@ Put = Callable[[int, str, pa.Table], None]
 Reasons = Callable[[pa.Table], list[str]]
 
 
-def reject_where(frame: DataFrame, bad: Column, reasons: Reasons, node: Node, context: Context) -> DataFrame:
-    """Put rows aside as rejected, each with its reason."""
+class NewestTimes(NamedTuple):
+    """What a gate needs to know the newest time of each partition: for which event time, and two columns."""
+
+    key: str
+    origin: Column
+    at: Column
+
+
+def reject_where(
+    frame: DataFrame, bad: Column, reasons: Reasons, node: Node, context: Context, newest: NewestTimes | None = None
+) -> DataFrame:
+    """Put rows aside as rejected, each with its reason; of the others leave the newest times, if these are wanted."""
     name, staging = context.name(node), context.staging
 
     def put(epoch: int, part: str, rows: pa.Table) -> None:
@@ -36,6 +48,8 @@ def reject_where(frame: DataFrame, bad: Column, reasons: Reasons, node: Node, co
         staging.put_rows(epoch, "rejected", name, part, table)
         staging.put_counts(epoch, f"gate={name}={part}", {name: {"rejected": rows.num_rows}})
 
+    if newest is not None:
+        return _timed_gate(frame, bad, node, put, newest, context)
     return _gate(frame, bad, node.inputs[0], put)
 
 
@@ -70,6 +84,29 @@ def _gate(frame: DataFrame, out: Column, node: Node, put: Put) -> DataFrame:
 
     keep = array_function(gate, "boolean").asNondeterministic()
     return frame.filter(keep(F.when(out, row(node))))
+
+
+def _timed_gate(
+    frame: DataFrame, out: Column, node: Node, put: Put, newest: NewestTimes, context: Context
+) -> DataFrame:
+    """The same, and the task leaves the newest time of each partition among the rows that stay."""
+    schema, name, key, staging = node.inputs[0].schema.nullable().arrow, context.name(node), newest.key, context.staging
+
+    def gate(rows: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+        found, times = [], NewestByOrigin()
+        for batch, origins, at in rows:
+            if batch.null_count < len(batch):
+                found.append(pa.Table.from_struct_array(batch.drop_null()))
+            times.add(origins, at, batch.is_valid())
+            yield batch.is_null()
+        epoch, part = current_epoch(), str(current_partition())
+        if found:
+            put(epoch, part, pa.concat_tables(found).cast(schema))
+        if times.found:
+            staging.put_times(epoch, f"times={name}={part}", {key: times.found})
+
+    keep = array_function(gate, "boolean", inputs=3).asNondeterministic()
+    return frame.filter(keep(F.when(out, row(node.inputs[0])), newest.origin, newest.at))
 
 
 def _is_late(node: Node, watermark: Column) -> Column:

@@ -14,11 +14,11 @@ from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, Rename, Select, Union, WithColumns
 from penstock.plan.queries import goes_by_time, time_key
 from penstock.plan.stateful import Grouped
-from penstock.spark.hidden import EVENT_TIME, ORDER, TICK, WATERMARK
+from penstock.spark.hidden import EVENT_TIME, ORDER, ORIGIN, TICK, WATERMARK
 from penstock.spark.lowering.attempts import attempted, without_attempts
 from penstock.spark.lowering.context import Context, column, keep_hidden
-from penstock.spark.lowering.gates import reject_where
-from penstock.spark.lowering.spark_time import SPARK_TIME, to_spark
+from penstock.spark.lowering.gates import NewestTimes, reject_where
+from penstock.spark.lowering.spark_time import time_column, to_spark
 
 
 @singledispatch
@@ -64,8 +64,9 @@ def _rename(node: Rename, context: Context, frame: DataFrame) -> DataFrame:
 @lower.register
 def _union(node: Union, context: Context, *frames: DataFrame) -> DataFrame:
     # Results of state have no position in a source: then nothing of the union is ordered by it.
-    ordered = all(ORDER in frame.columns for frame in frames)
-    first, *others = frames if ordered else [frame.drop(ORDER) for frame in frames]
+    # So with their partition: then the union has one watermark, whatever partitions there are.
+    missing = [name for name in (ORDER, ORIGIN) if not all(name in frame.columns for frame in frames)]
+    first, *others = (frame.drop(*missing) for frame in frames)
     for other in others:
         first = first.unionByName(other)
     return first
@@ -78,7 +79,7 @@ def _event_time(node: EventTime, context: Context, frame: DataFrame) -> DataFram
 
 def timed(frame: DataFrame, node: EventTime, context: Context) -> DataFrame:
     """Give rows their event time, and put those aside that have none; Spark does not know of it yet."""
-    frame = _with_usable_times(frame, node, context)
+    frame = _with_usable_times(frame, node, context).drop(ORIGIN)
     return frame.select(
         *map(column, node.schema.names),
         *keep_hidden(frame),
@@ -101,9 +102,10 @@ def watermarked(frame: DataFrame, node: EventTime, context: Context, *, ticks: b
         return context.counted(frame, node).filter(~column(TICK)).drop(TICK)
     # Spark counts in milliseconds; it must not be ahead of the marks that rows are late by.
     delay_ms = -(-(node.max_delay_us + context.lateness_us(node)) // 1000)
-    timed = frame.withColumn(SPARK_TIME, to_spark(column(EVENT_TIME), context))
-    marked = timed.withWatermark(SPARK_TIME, f"{delay_ms + _holds_sessions(node, context)} milliseconds")
-    return context.counted(marked, node).filter(~column(TICK)).drop(TICK, SPARK_TIME)
+    name = time_column(node, context)
+    timed = frame.withColumn(name, to_spark(column(EVENT_TIME), context))
+    marked = timed.withWatermark(name, f"{delay_ms + _holds_sessions(node, context)} milliseconds")
+    return context.counted(marked, node).filter(~column(TICK)).drop(TICK, name)
 
 
 def _holds_sessions(node: EventTime, context: Context) -> int:
@@ -124,7 +126,11 @@ def _with_usable_times(frame: DataFrame, node: EventTime, context: Context) -> D
     at = F.unix_micros(column(node.column))
     bad = F.coalesce((at < F.lit(times.first_us)) | (at >= F.lit(times.end_us)), F.lit(True))
     name = node.column
-    return reject_where(frame, bad, lambda rows: time_reasons(name, rows.column(name), times), node, context)
+    newest = None
+    if ORIGIN in frame.columns:
+        context.partitioned.add(node)
+        newest = NewestTimes(time_key(node), column(ORIGIN), at)
+    return reject_where(frame, bad, lambda rows: time_reasons(name, rows.column(name), times), node, context, newest)
 
 
 def _ticks(timed: DataFrame, clock: DataFrame) -> DataFrame:

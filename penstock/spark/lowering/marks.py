@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from penstock.folders import Folder
 from penstock.spark.epochs.notes import watermark_us
-from penstock.spark.epochs.records import totals_before
+from penstock.spark.epochs.records import Totals, totals_before
 from penstock.spark.hidden import WATERMARK
 
 
@@ -46,9 +46,12 @@ class Marks:
 
     def before(self, epoch: int) -> tuple[int, ...]:
         """Return the watermarks by which rows of an epoch are late: those of the epoch before."""
-        newest = totals_before(self.records, epoch).newest
-        spark_us = watermark_us(self.planned, epoch - 1)
-        return tuple(mark.at(newest, spark_us) for mark in self.all)
+        return self.after(totals_before(self.records, epoch), epoch - 1)
+
+    def after(self, totals: Totals, epoch: int) -> tuple[int, ...]:
+        """Return the watermarks after an epoch, up to which these are the totals."""
+        spark_us = watermark_us(self.planned, epoch)
+        return tuple(mark.at(totals.newest, spark_us) for mark in self.all)
 
 
 def mark_column(number: int) -> str:

@@ -10,11 +10,17 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from penstock.plan.nodes import EventTime
 from penstock.spark.hidden import EVENT_TIME, PREFIX
 from penstock.spark.lowering.context import Context, column
 
 SPARK_TIME = PREFIX + "spark_time"
 DELAY_KEY = "spark.watermarkDelayMs"
+
+
+def time_column(node: EventTime, context: Context) -> str:
+    """Return the column by which Spark follows an event time; its watermark operator is found by that name."""
+    return f"{SPARK_TIME}_{context.nodes.index(node)}" if node in context.nodes else SPARK_TIME
 
 
 def to_spark(time: Column, context: Context, later_us: int = 0) -> Column:
