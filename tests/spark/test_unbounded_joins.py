@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,9 @@ def test_rows_meet_at_any_distance_and_over_a_crash(lane: Any, parallelism: int,
     inner = left.join(right, "k", within="unbounded").named("inner")
     semi = left.join(right, "k", "semi", within="unbounded").named("semi")
     counts = inner.key_by("k").aggregate(n="count(*)", newest="max(ts)").named("counts")
-    outputs = {"pairs": inner, "met": semi, "totals": counts}
+    semis = semi.key_by("k").aggregate(n="count(*)").named("semis")
+    fours = inner.key_by("k").window(ps.count_window(4)).aggregate(n="count(*)").named("by-four")
+    outputs = {"pairs": inner, "met": semi, "totals": counts, "met-totals": semis, "fours": fours}
     pipeline = ps.Pipeline("unbounded", *(s.to(ps.collect()).named(name) for name, s in outputs.items()))
     given = {"left": rows("left"), "right": rows("right")}
     ahead = AdvanceTime("2099-01-01T00:00Z")
@@ -73,6 +76,11 @@ def test_rows_meet_at_any_distance_and_over_a_crash(lane: Any, parallelism: int,
     last = {row["k"]: (row["n"], row["newest"].timestamp()) for row in out["totals"]}
     totals = answered("SELECT l.k, count(*), epoch(max(l.ts)) FROM l JOIN r ON l.k = r.k GROUP BY 1", **tables)
     assert sorted((k, *rest) for k, rest in last.items()) == totals
+    assert {row["k"]: row["n"] for row in out["met-totals"]} == Counter(k for k, _ in met)
+    each = Counter(k for k, *_ in pairs)
+    assert Counter((row["k"], row["n"]) for row in out["fours"]) == sum(
+        (Counter({(k, 4): n // 4, (k, n % 4): 1 if n % 4 else 0}) for k, n in each.items()), Counter()
+    )
     assert out.counts["inner"].late == out.counts["semi"].late == 0
     assert out.counts["inner"].used == out.counts["inner"].rows_in == 96
 
