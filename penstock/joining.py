@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from penstock.durations import Span, micros
 from penstock.errors import BadJoin, BadValue
-from penstock.plan.joins import How, Interval, Join, JoinAsof, JoinTable, Pairs
+from penstock.plan.joins import UNBOUNDED, How, Interval, Join, JoinAsof, JoinTable, Pairs
 from penstock.plan.node import Node
 from penstock.tables import Table
 from penstock.windows import Window
 
 On = str | Sequence[str] | Mapping[str, str]
-Within = tuple[Span, Span] | Window
+Within = tuple[Span, Span] | Window | Literal["unbounded"]
 
 
 def joined(left: Node, other: Node | Table, on: On, how: How, within: Within | None, suffix: str) -> Node:
@@ -28,7 +28,8 @@ def joined(left: Node, other: Node | Table, on: On, how: How, within: Within | N
         return _with_table(left, other, pairs, how, suffix)
     if within is None:
         message = "it is not said how near in time rows of the two streams must be"
-        hint = 'pass within=("-5m", "1h") (the right\'s time less the left\'s) or within=tumbling("1h")'
+        near = 'pass within=("-5m", "1h") (the right\'s time less the left\'s) or within=tumbling("1h")'
+        hint = f'{near}; within="unbounded" keeps all rows of both for ever'
         raise BadJoin(message, node="join", hint=hint)
     return Join(streams=(left, other), on=pairs, how=how, within=_within(within), suffix=suffix)
 
@@ -62,12 +63,12 @@ def _pairs(on: On) -> Pairs:
     return tuple(on.items()) if isinstance(on, Mapping) else tuple((name, name) for name in on)
 
 
-def _within(within: Within) -> Interval | Window:
-    if isinstance(within, Window):
+def _within(within: Within) -> Interval | Window | Literal["unbounded"]:
+    if isinstance(within, Window) or within == UNBOUNDED:
         return within
     if not isinstance(within, tuple) or len(within) != 2:
         message = f"within={within!r} is neither an interval nor a window"
-        raise BadValue(message, node="join", hint='write within=("-5m", "1h") or within=tumbling("1h")')
+        raise BadValue(message, node="join", hint='write within=("-5m", "1h"), tumbling("1h") or "unbounded"')
     return _signed(within[0]), _signed(within[1])
 
 

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
-from penstock.errors import BadExpression, BadValue, MissingEventTime, choices
+from penstock.errors import BadExpression, BadValue, choices
 from penstock.plan.expressions import aggregate_calls
+from penstock.plan.stateful import Distinct
+from penstock.query.generators import exploded_item, generator_item, lateral_view
+from penstock.query.grouping import Item, grouped
+from penstock.query.scope import Scope
+from penstock.query.set_operations import united
+from penstock.query.syntax import NODE, body_of, name_of, read_query, text_of
 from penstock.schema import quoted
 from penstock.stream import Stream
-from penstock.windows import Window, session, sliding, tumbling
 
+Tables = Mapping[str, Stream]
 _REFUSED = {
-    "joins": "JOIN",
-    "distinct": "SELECT DISTINCT",
-    "order": "ORDER BY",
-    "limit": "LIMIT",
-    "windows": "WINDOW",
-    "laterals": "LATERAL VIEW",
-    "with_": "WITH",
+    "joins": ("JOIN", "join streams by .join(...), and query the result"),
+    "order": ("ORDER BY", "a stream has no end; .window(...).top(n, by) ranks within windows"),
+    "sort": ("SORT BY", "a stream has no end"),
+    "cluster": ("CLUSTER BY", "leave it out"),
+    "distribute": ("DISTRIBUTE BY", "leave it out"),
+    "limit": ("LIMIT", "a stream has no end; .window(...).top(n, by) takes the best rows of each window"),
+    "offset": ("OFFSET", "a stream has no end"),
+    "windows": ("WINDOW", "GROUP BY window(ts, '1 minute')"),
+    "qualify": ("QUALIFY", "use .window(...).top(n, by)"),
+    "pivots": ("PIVOT", "aggregate with FILTER (WHERE ...), one column each"),
+    "sample": ("TABLESAMPLE", "filter with rand() < 0.1 in a map, or by a hash of a column"),
+    "match": ("MATCH_RECOGNIZE", "write a process function"),
+    "into": ("INTO", "end the stream with .to(sink)"),
 }
-_WINDOW_COLUMNS = {"start": "window_start", "end": "window_end"}
 
 
 def sql(query: str, /, **inputs: Stream) -> Stream:
@@ -36,182 +44,160 @@ def sql(query: str, /, **inputs: Stream) -> Stream:
     Schema('symbol string, value double')
 
     A group by `window(ts, '60 seconds')` or `session_window(ts, '10 minutes')` makes windows; `window.start` and
-    `window.end` are their bounds. Several sources go together by UNION ALL.
+    `window.end` are their bounds. WITH, subqueries in FROM, LATERAL VIEW, DISTINCT and UNION are there too.
     """
     for name, stream in inputs.items():
         if not isinstance(stream, Stream):
             message = f"{name} is {stream!r}, not a stream"
-            raise BadValue(message, node="sql", hint="pass streams by their table name: trades=stream")
-    try:
-        tree = sqlglot.parse_one(query, dialect="spark")
-    except SqlglotError as error:
-        message = f"this is not Spark SQL: {str(error).splitlines()[0]}"
-        raise BadExpression(message, node="sql", hint="write one SELECT ... FROM name") from error
-    return _query(tree, inputs)
+            raise BadValue(message, node=NODE, hint="pass streams by their table name: trades=stream")
+    return _query(read_query(query), inputs)
 
 
-def _query(tree: exp.Expr, inputs: dict[str, Stream]) -> Stream:
-    if isinstance(tree, exp.Subquery):
-        return _query(tree.this, inputs)
-    if isinstance(tree, exp.Union) and not tree.args.get("distinct"):
-        return _query(tree.left, inputs).union(_query(tree.right, inputs))
+def _query(tree: exp.Expr, tables: Tables) -> Stream:
+    tables = _with(tree, tables)
+    if isinstance(tree, exp.Subquery | exp.Paren):
+        _refuse(tree)
+        return _query(tree.this, tables)
+    if isinstance(tree, exp.Union):
+        _refuse(tree)
+        return _distinct(united(tree, _query(tree.left, tables), _query(tree.right, tables)), tree)
     if not isinstance(tree, exp.Select):
         message = f"{tree.key.upper()} cannot be streamed"
-        raise BadExpression(message, node="sql", hint="write SELECT ... FROM name, or put two together by UNION ALL")
-    return _select(tree, inputs)
+        raise BadExpression(message, node=NODE, hint="write SELECT ... FROM name, or put two together by UNION ALL")
+    _refuse(tree)
+    return _distinct(_select(tree, tables), tree)
 
 
-def _select(tree: exp.Select, inputs: dict[str, Stream]) -> Stream:
-    for part, words in _REFUSED.items():
+def _refuse(tree: exp.Expr) -> None:
+    for part, (words, hint) in _REFUSED.items():
         if tree.args.get(part):
-            message = f"{words} is not available in sql() so far"
-            raise BadExpression(message, node="sql", hint="SELECT, FROM, WHERE, GROUP BY, HAVING and UNION ALL are")
-    stream = _from(tree, inputs)
-    _unqualify(tree)
+            message = f"{words} is not available in sql()"
+            raise BadExpression(message, node=NODE, hint=hint)
+
+
+def _with(tree: exp.Expr, tables: Tables) -> Tables:
+    """Return the tables that a query can read: its own by WITH shadow those around it."""
+    clause = tree.args.get("with_") or tree.args.get("with")
+    if clause is None:
+        return tables
+    if clause.args.get("recursive"):
+        message = "WITH RECURSIVE is not available in sql()"
+        raise BadExpression(message, node=NODE, hint="a stream has no end, so nothing could recur to it")
+    for table in clause.expressions:
+        tables = {**tables, table.alias: _renamed(_query(table.this, tables), table)}
+    return tables
+
+
+def _renamed(stream: Stream, tree: exp.Expr) -> Stream:
+    """Give the columns of a table the names of its alias, as in `WITH t(a, b) AS (...)`."""
+    alias = tree.args.get("alias")
+    names = [column.name for column in alias.args.get("columns") or []] if isinstance(alias, exp.TableAlias) else []
+    if not names:
+        return stream
+    if len(names) != len(stream.schema.names):
+        message = f"table '{tree.alias}' has {len(stream.schema.names)} columns, and {len(names)} names are given"
+        raise BadExpression(message, node=NODE, hint=choices("columns", stream.schema.names))
+    new = {name: old for name, old in zip(names, stream.schema.names, strict=True) if name != old}
+    return stream.rename(new) if new else stream
+
+
+def _distinct(stream: Stream, tree: exp.Expr) -> Stream:
+    """Keep each different row once; rows of an updating stream differ by their key."""
+    clause = tree.args.get("distinct")
+    if not clause:
+        return stream
+    if isinstance(clause, exp.Distinct) and clause.args.get("on"):
+        message = "DISTINCT ON is not available in sql()"
+        raise BadExpression(message, node=NODE, hint="use .deduplicate(keys, within=...)")
+    return stream if stream.node.updating else Stream(Distinct(input=stream.node))
+
+
+def _select(tree: exp.Select, tables: Tables) -> Stream:
+    scope = _from(tree, tables)
+    for lateral in tree.args.get("laterals") or []:
+        scope = lateral_view(scope, lateral)
     if where := tree.args.get("where"):
-        stream = stream.filter(where.this.sql("spark"))
-    if tree.args.get("group") or aggregate_calls(tree):
-        return _grouped(tree, stream)
-    return stream.select(*_columns(tree, stream))
+        scope = scope.on(scope.stream.filter(text_of(scope.resolved(where.this))))
+    groups = tree.args.get("group") or tree.args.get("having") or any(map(aggregate_calls, tree.expressions))
+    generator = generator_item(tree.expressions)
+    if generator is not None and groups:
+        message = f"SELECT {text_of(body_of(generator))} beside an aggregate or GROUP BY"
+        raise BadExpression(message, node=NODE, hint="use LATERAL VIEW: it comes before GROUP BY")
+    made: list[tuple[str, str]] = []
+    if generator is not None:
+        stream, made = exploded_item(scope, generator)
+        scope = scope.on(stream)
+    items = _items(tree.expressions, scope, generator, made)
+    if groups:
+        return grouped(tree, items, scope)
+    chosen = {item.name: text_of(item.body) for item in items}
+    same = list(chosen) == list(scope.stream.schema.names) and all(sql == quoted(name) for name, sql in chosen.items())
+    return scope.stream if same else scope.stream.select(chosen)
 
 
-def _from(tree: exp.Select, inputs: dict[str, Stream]) -> Stream:
+def _from(tree: exp.Select, tables: Tables) -> Scope:
     source = tree.args.get("from_") or tree.args.get("from")
     table = source.this if source else None
     if isinstance(table, exp.Subquery):
-        return _query(table.this, inputs)
-    if not isinstance(table, exp.Table):
-        message = "the query reads from nothing"
-        raise BadExpression(message, node="sql", hint=choices("tables", inputs))
-    if table.name not in inputs:
+        _refuse(table)
+        return Scope.of(_renamed(_query(table.this, _with(table, tables)), table), table.alias)
+    if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier) or table.args.get("db"):
+        message = (
+            f"FROM {text_of(table)} is not available" if table else "FROM is missing: the query reads from nothing"
+        )
+        raise BadExpression(message, node=NODE, hint=choices("tables", tables))
+    _refuse(table)
+    if table.name not in tables:
         message = f"unknown table '{table.name}'"
-        raise BadExpression(message, node="sql", hint=choices("tables", inputs, table.name))
-    return inputs[table.name]
+        raise BadExpression(message, node=NODE, hint=choices("tables", tables, table.name))
+    return Scope.of(_renamed(tables[table.name], table), table.alias_or_name)
 
 
-def _unqualify(tree: exp.Select) -> None:
-    """Take the table's name off columns: there is one table."""
-    source = tree.args.get("from_") or tree.args.get("from")
-    name = source.this.alias_or_name if source else ""
-    for column in list(tree.find_all(exp.Column)):
-        if name and column.table == name:
-            column.set("table", None)
-
-
-def _columns(tree: exp.Select, stream: Stream) -> list[Any]:
-    named: list[Any] = []
-    for item in tree.expressions:
-        if isinstance(item, exp.Star):
-            named.append({name: quoted(name) for name in stream.schema.names})
+def _items(
+    given: Sequence[exp.Expr], scope: Scope, generator: exp.Expr | None, made: Sequence[tuple[str, str]]
+) -> list[Item]:
+    """Return the result columns: stars and a generator as the columns that they stand for."""
+    items: list[Item] = []
+    for one in given:
+        if one is generator:
+            items += [Item(name, _column(column)) for name, column in made]
+        elif isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star)):
+            items += _star(one, scope)
         else:
-            named.append({_name(item): _bare(item).sql("spark")})
-    return named
+            items.append(Item(name_of(one), _with_aliases(scope.resolved(body_of(one)), items, scope)))
+    names = [item.name for item in items]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        message = f"SELECT has two columns called '{twice}'"
+        raise BadExpression(message, node=NODE, hint=f"name one of them: ... AS {twice}_2")
+    return items
 
 
-@dataclass
-class _Group:
-    """The parts of a GROUP BY: keys by name, and perhaps a window."""
-
-    keys: dict[str, str] = field(default_factory=dict)
-    window: Window | None = None
-
-
-def _grouped(tree: exp.Select, stream: Stream) -> Stream:
-    group = _group(tree, stream)
-    aggregates: dict[str, str] = {}
-    final: dict[str, str] = {}
-    for item in tree.expressions:
-        body, name = _bare(item), _name(item)
-        if aggregate_calls(body):
-            aggregates[name] = body.sql("spark")
-            final[name] = quoted(name)
-        else:
-            final[name] = _key(body, group)
-    having = tree.args.get("having")
-    condition = _having(having.this, aggregates, group) if having else None
-    plain = [name for name, key in group.keys.items() if name == key]
-    keyed: Any = stream.key_by(*plain, **_computed(group)) if group.keys else stream
-    result: Stream = (keyed.window(group.window) if group.window else keyed).aggregate(aggregates)
-    result = result.filter(condition) if condition else result
-    return result if list(final) == list(result.schema.names) else result.select(final)
+def _star(tree: exp.Expr, scope: Scope) -> list[Item]:
+    star = tree if isinstance(tree, exp.Star) else tree.this
+    if star.args.get("replace") or star.args.get("rename"):
+        message = "* REPLACE and * RENAME are not available in sql()"
+        raise BadExpression(message, node=NODE, hint="name the columns one by one, or use .with_columns()")
+    found = scope.star(tree.table if isinstance(tree, exp.Column) else "")
+    without = {column.name for column in star.args.get("except_") or star.args.get("except") or []}
+    unknown = without - {one.name for one in found}
+    if unknown:
+        message = f"* EXCEPT: there is no column '{min(unknown)}'"
+        raise BadExpression(message, node=NODE, hint=choices("columns", [one.name for one in found], min(unknown)))
+    return [Item(one.name, _column(one.column)) for one in found if one.name not in without]
 
 
-def _computed(group: _Group) -> dict[str, str]:
-    return {name: sql for name, sql in group.keys.items() if name != sql}
+def _with_aliases(tree: exp.Expr, items: Sequence[Item], scope: Scope) -> exp.Expr:
+    """Let an item name earlier ones by their aliases, as Spark does, where no column has that name."""
+    earlier = {item.name: item.body for item in items if item.name not in scope.stream.schema.names}
+    whole = exp.Paren(this=tree)
+    for column in list(whole.find_all(exp.Column)):
+        body = earlier.get(column.name) if len(column.parts) == 1 else None
+        if body is not None:
+            column.replace(exp.Paren(this=body.copy()))
+    found: exp.Expr = whole.this
+    return found
 
 
-def _group(tree: exp.Select, stream: Stream) -> _Group:
-    group = _Group()
-    names = {_bare(item).sql("spark"): _name(item) for item in tree.expressions if isinstance(item, exp.Alias)}
-    parts = tree.args["group"].expressions if tree.args.get("group") else []
-    for part in parts:
-        if _is_window(part):
-            group.window = _window(part, stream)
-        else:
-            text = part.sql("spark")
-            group.keys[text if isinstance(part, exp.Column) else names.get(text, text)] = text
-    return group
-
-
-def _is_window(part: exp.Expr) -> bool:
-    return isinstance(part, exp.Func) and _function(part) in ("window", "session_window")
-
-
-def _function(part: exp.Expr) -> str:
-    return (part.name if isinstance(part, exp.Anonymous) else part.sql_name()).lower()  # type: ignore[attr-defined]
-
-
-def _window(part: exp.Expr, stream: Stream) -> Window:
-    if not stream.node.event_time:
-        message = f"{part.sql('spark')} needs an event time"
-        raise MissingEventTime(message, node="sql", hint='call .event_time("ts", max_delay="5s") on the stream first')
-    given = part.expressions if isinstance(part, exp.Anonymous) else list(part.iter_expressions())
-    spans = [_span(one) for one in given[1:]]
-    if _function(part) == "session_window":
-        return session(*spans)
-    if len(spans) == 1:
-        return tumbling(spans[0])
-    return sliding(spans[0], spans[1], offset=spans[2] if len(spans) > 2 else "0s")
-
-
-def _span(tree: exp.Expr) -> str:
-    """Turn Spark's '60 seconds' into Penstock's "60s"."""
-    units = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
-    words = tree.name.lower().split()
-    if len(words) == 2 and words[1].rstrip("s") in units:
-        return f"{words[0]}{units[words[1].rstrip('s')]}"
-    return tree.name
-
-
-def _key(body: exp.Expr, group: _Group) -> str:
-    """Return the result column of an item that is not an aggregate."""
-    if isinstance(body, exp.Column) and body.table in ("window", "session_window"):
-        return _WINDOW_COLUMNS[body.name]
-    text = body.sql("spark")
-    for name, key in group.keys.items():
-        if text in (key, name):
-            return quoted(name)
-    message = f"{text} is neither an aggregate nor in GROUP BY"
-    known = [*group.keys, *(["window.start", "window.end"] if group.window else [])]
-    raise BadExpression(message, node="sql", hint=choices("group by", known))
-
-
-def _having(tree: exp.Expr, aggregates: dict[str, str], group: _Group) -> str:
-    """Give aggregates that only HAVING uses a column of their own."""
-    tree = tree.copy()
-    for call in aggregate_calls(tree):
-        text = call.sql("spark")
-        name = next((n for n, sql in aggregates.items() if sql == text), f"having_{len(aggregates)}")
-        aggregates[name] = text
-        call.replace(exp.column(name))
-    return tree.sql("spark")
-
-
-def _bare(item: exp.Expr) -> exp.Expr:
-    return item.this if isinstance(item, exp.Alias) else item
-
-
-def _name(item: exp.Expr) -> str:
-    if isinstance(item, exp.Column) and item.table in ("window", "session_window"):
-        return _WINDOW_COLUMNS.get(item.name, item.name)
-    return item.alias_or_name or item.sql("spark")
+def _column(name: str) -> exp.Expr:
+    return exp.column(exp.to_identifier(name, quoted=not name.isidentifier()))

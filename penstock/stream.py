@@ -171,8 +171,9 @@ class Stream(_Flow):
     ) -> Stream:
         """Join rows of the same key: of two streams within an interval (right's time less left's) or a window.
 
-        A table needs no `within`. Results have the left's columns, then the right's without the keys; those that the
-        left has too get the suffix. The event time is the left's, of a right join the right's.
+        A table needs no `within`; `within="unbounded"` keeps all rows of both streams for ever. Results have the left's
+        columns, then the right's without the keys; those that the left has too get the suffix. The event time is the
+        left's, of a right join the right's.
         """
         return Stream(joined(self.node, _joinable(other, "join"), on, how, within, suffix))
 

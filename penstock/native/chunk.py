@@ -41,7 +41,7 @@ class Chunk:
     def run(self) -> pa.Table:
         """Run the program over the chunk."""
         program = self.program
-        engine.connection().register(INPUT, self.rows)
+        engine.connection().register(INPUT, engine.unsliced(self.rows))
         try:
             if program.attempts:
                 engine.share_subexpressions(False)

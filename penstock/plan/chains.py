@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from penstock.durations import span_text
 from penstock.errors import BadJoin, BadWindow, MissingSink, PipelineError, UpdatingStream
 from penstock.plan.graph import Graph, aside, upstream
-from penstock.plan.joins import Join
+from penstock.plan.lags import hidden_joins, lag_us, unbounded_join, uses_event_time
 from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime, Side
-from penstock.plan.queries import goes_by_time
 from penstock.plan.time_range import time_range
+from penstock.windows import YEAR_US
+
+# Watermarks are behind by the lag also at the end of input, which is declared a year after the last event time.
+LONGEST_LAG_US = YEAR_US // 2
 
 
 def check_chains(graph: Graph) -> None:
@@ -31,10 +35,13 @@ def _check_times(node: Node, graph: Graph) -> None:
 
 
 def _check_final_before(node: Node, graph: Graph) -> None:
-    """State over all time cannot stand behind a window: in one query Spark would show it results that are not final."""
+    """State over all time cannot follow a window: in one query Spark would show it results that are not final.
+
+    Buckets of keys give final results in either mode.
+    """
     if not node.stateful or not node.updating:
         return
-    final = next((one for one in upstream(node) if one.waits and one != node), None)
+    final = next((one for one in upstream(node) if one.waits and not one.bucketed and one != node), None)
     if final is not None:
         message = f"its results are updated, but {graph.label(final)} before it has to wait for final ones"
         hint = "give it a window too, or write the final results to a topic and aggregate them in a second pipeline"
@@ -51,14 +58,17 @@ def _check_late(node: Node, graph: Graph) -> None:
 
 
 def _check_joined(node: Node, graph: Graph) -> None:
-    """Results of a join are older than the watermark; behind state that buckets hold Spark no longer knows that."""
-    if not goes_by_time(node):
+    """Results of a join without a bound in time are of any time; those of others are behind by what it waits for."""
+    if not uses_event_time(node):
         return
-    for held in (one for one in upstream(node) if one.bucketed and one != node):
-        join = next((one for one in upstream(held) if isinstance(one, Join)), None)
-        if join is not None:
-            message = (
-                f"it goes by time behind {graph.label(held)}, which follows {graph.label(join)}: rows would be lost"
-            )
-            hint = "write the results before it to a topic, and read that in a second pipeline"
-            raise BadJoin(message, node=graph.label(node), hint=hint)
+    if join := unbounded_join(node):
+        why = 'whose within="unbounded" gives rows of any time'
+        message = f"it uses event time downstream of {graph.label(join)}, {why}"
+        hint = "aggregate over all time (no window), use a count window, or give the join an interval: within=..."
+        raise BadJoin(message, node=graph.label(node), hint=hint)
+    if lag_us(node) > LONGEST_LAG_US:
+        joins = hidden_joins(node)
+        old, why = span_text(sum(one.lag_us for one in joins)), ", ".join(map(graph.label, joins))
+        message = f"it uses event time, and its rows may be {old} old because of {why}"
+        hint = "shorten within=, or write the results before it to a topic, and read that in a second pipeline"
+        raise BadJoin(message, node=graph.label(node), hint=hint)

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.contracts import Sink, Source
 from penstock.errors import BadValue, NotSerializable
 from penstock.masking import masked_spec
-from penstock.plan import joins, nodes, stateful
+from penstock.plan import explode, joins, nodes, stateful
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.schema import Schema
@@ -22,7 +22,7 @@ _KINDS: dict[str, type[Node]] = {
     for kind in (
         *(nodes.Read, nodes.Select, nodes.WithColumns, nodes.Filter, nodes.Drop, nodes.Rename),
         *(nodes.Union, nodes.EventTime, nodes.Side, nodes.Write),
-        *(stateful.Deduplicate, stateful.Aggregate, stateful.Top),
+        *(stateful.Deduplicate, stateful.Distinct, stateful.Aggregate, stateful.Top, explode.Explode),
         *(joins.Join, joins.JoinAsof, joins.JoinTable),
     )
 }
@@ -40,7 +40,8 @@ def to_json(name: str, graph: Graph, pace: str, overload: str = "block") -> str:
         "nodes": [_encode_node(node, ids, graph.label(node)) for node in graph.nodes],
         "rejected_to": _encode(graph.rejected_to, ids, "rejected_to"),
     }
-    return json.dumps(document, indent=2)
+    warnings = {graph.name(node): node.warning for node in graph.nodes if node.warning}
+    return json.dumps(document | ({"warnings": warnings} if warnings else {}), indent=2)
 
 
 def from_json(

@@ -45,7 +45,9 @@ def _node(node: Node, graph: Graph, lanes: Lanes, width: int) -> list[str]:
         notes.append(f"lane {lanes.lane(node)}{reason}")
     if node.stateful:
         notes.append(f"state {fingerprint(node)}")
-    return [head, *([f"  {'':<{width}}    {'; '.join(notes)}"] if notes else [])]
+    below = ["; ".join(notes)] if notes else []
+    below += [f"warning: {node.warning}"] if node.warning else []
+    return [head, *(f"  {'':<{width}}    {line}" for line in below)]
 
 
 def _queries(graph: Graph) -> list[str]:

@@ -124,7 +124,10 @@ def _misplaced(tree: exp.Expr) -> Iterator[tuple[str, str]]:
         if functions.is_window(call.name):
             yield f"the window function {call.name}(...)", "use .window(...), or top(...) for ranks"
         if functions.is_generator(call.name):
-            yield f"{call.name}(...), which makes many rows of one,", "use flat_map(...)"
+            yield (
+                f"{call.name}(...), which makes many rows of one,",
+                "use flat_map(...), or LATERAL VIEW in ps.sql(...)",
+            )
     for star in tree.find_all(exp.Star):
         if not (isinstance(star.parent, exp.Anonymous) and star.parent.name.lower() == "count"):
             yield "'*'", "name the columns one by one"

@@ -19,9 +19,11 @@ from penstock.aggregates import Aggregator
 from penstock.contracts import Connector, Source
 from penstock.durations import span_text
 from penstock.plan.graph import Graph, aside, upstream
+from penstock.plan.lags import lag_us
 from penstock.plan.node import BUCKETS, SINCE_LATER, Node
 from penstock.plan.nodes import EventTime, Write
 from penstock.plan.partials import halves
+from penstock.plan.queries import over_all_time
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
 from penstock.process import Process
 from penstock.schema import Schema
@@ -77,8 +79,13 @@ def meaning(node: Node) -> dict[str, str]:
     if not node.stateful:
         return {}
     delays = sorted({n.max_delay_us for n in upstream(node) if isinstance(n, EventTime)})
+    if over_all_time(node):
+        # No row waits for the watermark, nor is forgotten by it.
+        return node.kept
     common = {"max_delay": ", ".join(map(span_text, delays))} if delays else {}
     common |= {"buckets": str(BUCKETS)} if node.bucketed else {}
+    # Spark's own windows and joins keep times that are later by it.
+    common |= {"lag": span_text(lag)} if (lag := lag_us(node)) and not node.bucketed else {}
     if isinstance(node, Deduplicate):
         # Spark's own operator held the keys before, by the watermark: not what this one needs.
         rule = {"compared with": "rows that were kept"}

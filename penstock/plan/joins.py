@@ -23,9 +23,12 @@ from penstock.windows import Window
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 Pairs = tuple[tuple[str, str], ...]
 Interval = tuple[int, int]
+# Of `within`: rows meet however far apart in time they are, so all of them are stored for ever.
+UNBOUNDED: Literal["unbounded"] = "unbounded"
 # Late rows of each side of a join of streams, in the order of its inputs.
 LATE = ("late_left", "late_right")
 _ASOF: tuple[How, ...] = ("left", "inner")
+_UNBOUNDED: tuple[How, ...] = ("inner", "semi")
 _TABLE: tuple[How, ...] = ("inner", "left", "semi", "anti")
 
 
@@ -120,12 +123,12 @@ class StreamJoin(Node):
         """Late rows are as they came."""
         return self.streams[LATE.index(side)].schema
 
-    def _check_streams(self) -> Schema:
+    def _check_streams(self, *, needs_time: bool = True) -> Schema:
         for node, side in zip(self.streams, ("left", "right"), strict=True):
             if node.updating:
                 message = f"the rows of the {side} side are updated later"
                 raise UpdatingStream(message, hint='use emit="final" on the window before it')
-            if not node.event_time:
+            if needs_time and not node.event_time:
                 message = f"the {side} side has no event time"
                 hint = 'call .event_time(column, max_delay="5s") on it first; a join of all columns has none (full)'
                 raise MissingEventTime(message, hint=hint)
@@ -144,26 +147,56 @@ class StreamJoin(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Join(StreamJoin):
-    """Rows of two streams with the same key, near each other in time."""
+    """Rows of two streams with the same key, near each other in time; or at any time, which needs no event time."""
 
     kind = "join"
-    within: Interval | Window
+    within: Interval | Window | Literal["unbounded"]
 
     def _checked(self) -> Schema:
         _known(self.how, get_args(How))
+        if self.unbounded:
+            return self._check_unbounded()
         window = self.within if isinstance(self.within, Window) else None
         if window and (window.kind not in ("tumbling", "sliding") or not window.by_event_time):
             message = f"streams cannot be joined in {self.within}"
             raise BadWindow(message, hint='use tumbling(), sliding(), or an interval: within=("-5m", "1h")')
-        if not isinstance(self.within, Window) and self.within[0] > self.within[1]:
-            message = f"the interval ends before it begins: {_span(self.within[0])} to {_span(self.within[1])}"
+        if self.interval[0] > self.interval[1]:
+            message = f"the interval ends before it begins: {self._within}"
             raise BadJoin(message, hint="within=(from, to) is the right's time less the left's")
         return self._check_streams()
+
+    def _check_unbounded(self) -> Schema:
+        if self.how not in _UNBOUNDED:
+            why = "a partner may always come, so a row without one is never final"
+            message = f'within="unbounded" has no {self.how} join: {why}'
+            hint = 'use how="inner" or "semi", or say how long a partner may take: within=("0s", "7d")'
+            raise BadJoin(message, hint=hint)
+        return self._check_streams(needs_time=False)
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether rows meet however far apart in time they are: then none is late, and none is ever dropped."""
+        return self.within == UNBOUNDED
+
+    @property
+    def sides(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Only a bound in time can be missed."""
+        return () if self.unbounded else LATE
 
     @property
     def event_time(self) -> bool:
         """The left's, of a right join the right's; a full join's rows may lack either."""
-        return self.how != "full"
+        return self.how != "full" and self.streams[0].event_time
+
+    @property
+    def warning(self) -> str:
+        """State without a bound never shrinks."""
+        if not self.unbounded:
+            return ""
+        kept = (
+            "left rows without a partner and all keys of the right" if self.how == "semi" else "all rows of both sides"
+        )
+        return f'within="unbounded": {kept} are kept in the state for ever; it grows with every row and never shrinks'
 
     @property
     def waits(self) -> bool:
@@ -173,9 +206,15 @@ class Join(StreamJoin):
     @property
     def interval(self) -> Interval:
         """The right's time less the left's, at least and at most, that the join asks for or implies."""
-        if not isinstance(self.within, Window):
-            return self.within
-        return 1 - self.within.size_us, self.within.size_us - 1
+        if isinstance(self.within, Window):
+            return 1 - self.within.size_us, self.within.size_us - 1
+        return (0, 0) if isinstance(self.within, str) else self.within
+
+    @property
+    def lag_us(self) -> int:
+        """How far the time of a result may be behind the watermark that its inputs wait for."""
+        low, high = self.interval
+        return max(0, -low if self.how == "right" else high)
 
     @property
     def kept(self) -> dict[str, str]:
@@ -184,7 +223,7 @@ class Join(StreamJoin):
 
     @property
     def _within(self) -> str:
-        if isinstance(self.within, Window):
+        if isinstance(self.within, Window | str):
             return str(self.within)
         return f"{_span(self.within[0])} to {_span(self.within[1])}"
 

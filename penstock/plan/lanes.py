@@ -123,7 +123,7 @@ def _join_after(graph: Graph, node: Node) -> StreamJoin | None:
     """Return the join of streams that a node's rows go to, all of them and as one side."""
     consumers = [other for other in graph.consumers(node) if not isinstance(other, Side)]
     one = consumers[0] if len(consumers) == 1 else None
-    return one if isinstance(one, StreamJoin) and one.inputs.count(node) == 1 else None
+    return one if isinstance(one, StreamJoin) and one.sides and one.inputs.count(node) == 1 else None
 
 
 def _stays(node: Node) -> str | None:

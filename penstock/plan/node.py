@@ -74,6 +74,11 @@ class Node:
         """The node's arguments, as `explain` shows them."""
         return ""
 
+    @property
+    def warning(self) -> str:
+        """What a user should know before running it; `explain` prints it."""
+        return ""
+
     def side_schema(self, side: str) -> Schema:
         """The columns of what goes aside: late rows are as they came."""
         return self.inputs[0].schema

@@ -11,7 +11,7 @@ from penstock.durations import span_text
 from penstock.errors import BadSchema, BadValue, DanglingBranch, MissingEventTime, UpdatingStream, choices
 from penstock.plan.expressions import predicate, scalar
 from penstock.plan.node import SINCE_LATER, Node, OneInput
-from penstock.schema import Field, Schema
+from penstock.schema import Field, Schema, quoted
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -43,7 +43,7 @@ class Select(OneInput):
         if not self.columns:
             message = "no column is selected"
             raise BadValue(message, hint=choices("columns here", self.input.schema.names))
-        _keep_key(self, [sql for name, sql in self.columns if name == sql])
+        _keep_key(self, [name for name, sql in self.columns if sql in (name, quoted(name))])
         return Schema(_typed(self, self.columns))
 
     @property
@@ -149,7 +149,7 @@ class PythonNode(OneInput):
     deterministic: bool = True
 
     def _checked(self) -> Schema:
-        _final_only(self)
+        final_only(self)
         return self.output
 
     @property
@@ -241,7 +241,7 @@ class Union(Node):
         if len({node.event_time for node in self.streams}) > 1:
             message = "some of the streams have an event time and others have none"
             raise MissingEventTime(message, hint="call event_time() on each of them, or once after union()")
-        _final_only(self)
+        final_only(self)
         nullable = (any(n.schema.field(f.name).nullable for n in self.streams) for f in first.schema)
         return Schema(tuple(Field(f.name, f.type, n) for f, n in zip(first.schema, nullable, strict=True)))
 
@@ -267,7 +267,7 @@ class EventTime(OneInput):
         if self.input.event_time:
             message = "the stream has an event time already"
             raise BadValue(message, hint="call event_time() once on each path from a source")
-        _final_only(self)
+        final_only(self)
         # Rows whose time is null go to the rejected rows, so none is left.
         fields = (Field(f.name, f.type, f.nullable and f.name != self.column) for f in self.input.schema)
         return Schema(tuple(fields))
@@ -373,7 +373,8 @@ def _keep_key(node: OneInput, kept: list[str]) -> None:
         raise UpdatingStream(message, hint=f"keep {', '.join(node.input.key)} as they are")
 
 
-def _final_only(node: Node) -> None:
+def final_only(node: Node) -> None:
+    """Refuse rows that are updated later."""
     if node.updating:
         message = "the rows that come in are updated later"
         hint = 'only select, with_columns, filter, drop, rename and sinks may follow; use emit="final"'

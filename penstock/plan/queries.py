@@ -12,8 +12,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from penstock.plan.graph import Graph, aside, upstream
+from penstock.plan.joins import Join
 from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime, MapBatches, Read, Write
+from penstock.plan.stateful import Distinct
 
 FINAL, UPDATES = "final", "updates"
 
@@ -46,7 +48,12 @@ def groups(graph: Graph, known: Mapping[str, Collection[str]] | None = None) -> 
 
 def goes_by_time(node: Node) -> bool:
     """Say whether a node may wait for the watermark, or forget by it."""
-    return node.stateful and any(one.event_time for one in node.inputs)
+    return node.stateful and not over_all_time(node) and any(one.event_time for one in node.inputs)
+
+
+def over_all_time(node: Node) -> bool:
+    """Say whether a node compares rows whatever their times, and forgets none."""
+    return isinstance(node, Distinct) or (isinstance(node, Join) and node.unbounded)
 
 
 def parts_late(node: Node) -> bool:

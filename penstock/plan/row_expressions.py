@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from penstock.plan.distinct import distinct_call
 from penstock.plan.evaluation import text_of
+from penstock.plan.explode import Explode
 from penstock.plan.expressions import is_aggregate
 from penstock.plan.fallible import can_fail
 from penstock.plan.graph import Graph
@@ -23,6 +24,8 @@ def row_expressions(node: Node) -> tuple[str, ...]:
     match node:
         case Filter():
             return (node.condition,)
+        case Explode():
+            return (node.argument,)
         case Select() | WithColumns():
             return tuple(sql for _, sql in node.columns)
         case Aggregate():

@@ -71,6 +71,41 @@ class Deduplicate(Stateful):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Distinct(Stateful):
+    """Each different row once, when it comes for the first time; its repeats are counted as duplicates."""
+
+    kind = "distinct"
+
+    def _checked(self) -> Schema:
+        self._check_input((), needs_time=False)
+        maps = [field.name for field in self.input.schema if not is_ordered(field.type)]
+        if maps:
+            message = f"column '{maps[0]}' is {self.input.schema.types[maps[0]]}, whose values cannot be compared"
+            raise BadValue(message, hint=f"leave it out, or compare its text: to_json({maps[0]})")
+        return self.input.schema
+
+    @property
+    def event_time(self) -> bool:
+        """Equal rows may have different times."""
+        return False
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Whole rows."""
+        return {"columns": self.input.schema.nullable().ddl}
+
+    @property
+    def warning(self) -> str:
+        """State without a bound never shrinks."""
+        return "every different row is kept in the state for ever; deduplicate(keys, within=...) forgets by event time"
+
+    @property
+    def detail(self) -> str:
+        """The columns."""
+        return f"by {', '.join(self.input.schema.names)}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Grouped(Stateful):
     """What aggregate and reduce share: keys, perhaps a window, and when results leave."""
 

@@ -95,3 +95,14 @@ def test_every_row_is_counted_once_and_the_newest_time_of_all_is_shown(
 
 def moment(us: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+
+
+def test_slices_of_nested_rows_are_read_as_they_are() -> None:
+    """DuckDB refuses structs inside of structs that are a slice of others."""
+    given = [{"s": {"b": {"c": n}} if n % 4 else None, "m": {"k": n}, "l": [{"x": n}], "v": n} for n in range(10)]
+    schema = ps.Schema("s struct<b:struct<c:int>>, m map<string,int>, l array<struct<x:int>>, v int")
+    rows = pa.Table.from_pylist(given, schema=schema.arrow)
+    keep = Step("filter", "filter", "SELECT * FROM {input} WHERE v > 4", "v > 4")
+    made = Program(chain=(keep,), output=schema, final="SELECT * FROM {input}")
+    found = [row for batch in made.start(0).batches(iter(rows.slice(3, 4).to_batches())) for row in batch.to_pylist()]
+    assert [(row["s"], row["l"], row["v"]) for row in found] == [({"b": {"c": n}}, [{"x": n}], n) for n in (5, 6)]

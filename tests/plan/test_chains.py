@@ -8,6 +8,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import BadJoin, MissingSink, PipelineError
+from penstock.plan.fingerprint import meaning
+from penstock.plan.lags import lag_us
 
 SCHEMA = "k string, v bigint, ts timestamp"
 
@@ -43,11 +45,26 @@ def test_behind_late_rows_there_is_no_state_and_no_union() -> None:
     ps.Pipeline("p", windows.to(ps.collect()), late.filter("v > 1").to(ps.console()))
 
 
-def test_behind_a_join_and_buckets_nothing_goes_by_time() -> None:
+def test_behind_a_join_and_buckets_times_are_later_by_what_the_join_waits_for() -> None:
     joined = rows("a").named("left").join(rows("b").named("right"), on="k", within=("0s", "1h")).select("k", "v", "ts")
     processed = joined.key_by("k").process(Same()).named("process")
-    for behind in (counts(processed), processed.key_by("k").process(Same()).named("second")):
-        with pytest.raises(BadJoin, match=r"behind process .* which follows join"):
-            ps.Pipeline("p", behind.to(ps.collect()))
-    ps.Pipeline("p", processed.to(ps.collect()))
-    ps.Pipeline("p", counts(joined).to(ps.collect()))
+    behind = (
+        counts(processed),
+        processed.key_by("k").process(Same()).named("second"),
+        processed.deduplicate("k", "1s"),
+    )
+    for stream in behind:
+        ps.Pipeline("p", stream.to(ps.collect()))
+        assert 3600 * 10**6 < lag_us(stream.node) < 3601 * 10**6
+    for node in (processed.node, counts(joined).node, processed.key_by("k").aggregate(n="count(*)").node):
+        assert lag_us(node) == 0
+    assert "lag" in meaning(counts(processed).node)
+    assert "lag" not in meaning(counts(joined).node)
+
+
+def test_behind_a_join_that_waits_for_years_and_buckets_nothing_uses_event_time() -> None:
+    joined = rows("a").named("left").join(rows("b").named("right"), on="k", within=("0s", "400d"))
+    processed = joined.select("k", "v", "ts").key_by("k").process(Same()).named("process")
+    with pytest.raises(BadJoin, match=r"400d.* old because of join"):
+        ps.Pipeline("p", counts(processed).to(ps.collect()))
+    ps.Pipeline("p", processed.key_by("k").aggregate(n="count(*)").to(ps.collect()))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
 
 import penstock as ps
 from penstock.settings import Settings
 from penstock.testing import EOF, Crash, run_to_end
-from tests.conftest import at
+from tests.conftest import at, at_parallelism
 
 SCHEMA = "k string, v bigint, ts timestamp"
 
@@ -57,3 +62,105 @@ def test_keys_that_differ_by_microseconds_are_two(settings: Settings) -> None:
     sums = windows.reduce(lambda a, b: {**a, "v": a["v"] + b["v"]})
     out = run_to_end(ps.Pipeline("p", sums.to(ps.collect()).named("out")), {"rows": items}, settings=settings)
     assert {one["at"]: one["v"] for one in out["out"]} == {keys[0]: 0 + 2 + 4, keys[1]: 1 + 3 + 5}
+
+
+class Same(ps.Process):
+    output = "id bigint, k string, ts timestamp"
+
+    def on_row(self, row: dict[str, Any], ctx: ps.Context) -> Any:
+        yield row
+
+
+class Seen(ps.Process):
+    """Five seconds after each row: how many rows of its key there were up to then."""
+
+    output = "k string, id bigint, n bigint"
+    times = ps.state.list("timestamp")
+
+    def on_row(self, row: dict[str, Any], ctx: ps.Context) -> None:
+        self.times.append(row["ts"])
+        ctx.set_timer(row["ts"] + timedelta(seconds=5), name=str(row["id"]))
+
+    def on_timer(self, timer: ps.Timer, ctx: ps.Context) -> Any:
+        yield {"k": ctx.key["k"], "id": int(timer.name), "n": sum(one <= timer.at for one in self.times)}
+
+
+def behind_a_join() -> tuple[list[list[dict[str, Any]]], list[list[dict[str, Any]]]]:
+    """Return orders in epochs of half a minute, and payments up to 24 seconds after them, in theirs."""
+    chance = random.Random(5)
+    left = [{"id": n, "k": chance.choice("abc"), "ts": at(chance.randrange(120))} for n in range(80)]
+    right = [{"id": row["id"], "ts": row["ts"] + timedelta(seconds=chance.randrange(24))} for row in left]
+    epochs = [(at(n * 30), at(n * 30 + 30)) for n in range(5)]
+    return tuple(  # type: ignore[return-value]
+        [[row for row in side if first <= row["ts"] < end] for first, end in epochs] for side in (left, right)
+    )
+
+
+@pytest.mark.parametrize("parallelism", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_behind_a_join_and_a_process_everything_can_follow(parallelism: int, settings: Settings) -> None:
+    """Results of the join are up to 20 s behind the watermark: windows and timers wait for them, none is lost."""
+    left = ps.from_items([], "id bigint, k string, ts timestamp").named("orders").event_time("ts", "0s")
+    right = ps.from_items([], "id bigint, ts timestamp").named("paid").event_time("ts", "0s")
+    both = left.join(right, "id", within=("0s", "20s")).select("id", "k", "ts")
+    same = both.key_by("k").process(Same()).named("same")
+    windows = same.key_by("k").window(ps.tumbling("10s", offset="3s")).aggregate(n="count(*)", ids="sum(id)")
+    outputs = {
+        "windows": windows.named("tens"),
+        "seen": same.key_by("k").process(Seen()).named("after"),
+        "sessions": same.deduplicate("id", "1s").key_by("k").window(ps.session("3s")).reduce(larger).named("best"),
+        "totals": same.key_by("k").aggregate(n="count(*)", ids="sum(id)").named("ever"),
+    }
+    pipeline = ps.Pipeline("chain", *(one.to(ps.collect()).named(name) for name, one in outputs.items()))
+    epochs = behind_a_join()
+    controls = [EOF, Crash(), EOF, Crash(), EOF]
+    items = {
+        name: [one for rows, control in zip(side, controls, strict=True) for one in (*rows, control)]
+        for name, side in zip(("orders", "paid"), epochs, strict=True)
+    }
+    out = run_to_end(pipeline, items, settings=at_parallelism(settings, parallelism))
+    with duckdb.connect() as db:
+        for name, side in zip(("l", "r"), epochs, strict=True):
+            db.register(name, pa.Table.from_pylist([row for rows in side for row in rows]))
+        db.execute(
+            "CREATE TABLE met AS SELECT l.id, l.k, epoch(l.ts - TIMESTAMPTZ '2026-01-01T00:00Z') AS s "
+            "FROM l JOIN r ON l.id = r.id WHERE r.ts - l.ts BETWEEN INTERVAL 0 SECOND AND INTERVAL 20 SECOND"
+        )
+        tens = db.sql("SELECT k, floor((s - 3) / 10), count(*), sum(id) FROM met GROUP BY ALL").fetchall()
+        seen = db.sql(
+            "SELECT k, id, (SELECT count(*) FROM met b WHERE b.k = a.k AND b.s <= a.s + 5) FROM met a"
+        ).fetchall()
+        ever = db.sql("SELECT k, count(*), sum(id) FROM met GROUP BY k").fetchall()
+        best = db.sql(
+            "WITH cut AS (SELECT *, CASE WHEN s - lag(s) OVER p <= 3 THEN 0 ELSE 1 END AS new FROM met "
+            "WINDOW p AS (PARTITION BY k ORDER BY s)), numbered AS (SELECT *, sum(new) OVER "
+            "(PARTITION BY k ORDER BY s) AS session FROM cut) SELECT k, max(id) FROM numbered GROUP BY k, session"
+        ).fetchall()
+    assert len(tens) > 10
+    found = [
+        (r["k"], ((r["window_start"] - at(0)).total_seconds() - 3) // 10, r["n"], r["ids"]) for r in out["windows"]
+    ]
+    assert sorted(found) == sorted(tens)
+    assert sorted((row["k"], row["id"], row["n"]) for row in out["seen"]) == sorted(seen)
+    assert sorted({row["k"]: (row["k"], row["n"], row["ids"]) for row in out["totals"]}.values()) == sorted(ever)
+    assert sorted((row["k"], row["id"]) for row in out["sessions"]) == sorted(best)
+
+
+def larger(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    return a if a["id"] > b["id"] else b
+
+
+def test_an_aggregate_over_all_time_follows_an_asof_join_and_cut_sessions(settings: Settings) -> None:
+    trades = ps.from_items([], SCHEMA).named("trades").event_time("ts", "0s")
+    quotes = ps.from_items([], "k string, price bigint, ts timestamp").named("quotes").event_time("ts", "0s")
+    priced = trades.join_asof(quotes, "k").key_by("k").aggregate(n="count(*)", spent="sum(v * price)").named("spent")
+    cut = trades.key_by("k").window(ps.session("5s", max_length="10s")).aggregate(n="count(*)").named("cut")
+    longest = cut.key_by("k").aggregate(sessions="count(*)", most="max(n)").named("longest")
+    pipeline = ps.Pipeline("p", priced.to(ps.collect()).named("out"), longest.to(ps.collect()).named("most"))
+    sold = [row(1, 1), row(2, 4), row(3, 8), EOF, row(4, 12), row(5, 30), Crash(), row(6, 31, "b")]
+    quoted = [{"k": "a", "price": price, "ts": at(seconds)} for price, seconds in ((10, 0), (20, 4), (30, 9), (50, 29))]
+    items = {"trades": sold, "quotes": [*quoted[:2], EOF, quoted[2], Crash(), quoted[3]]}
+    out = run_to_end(pipeline, items, settings=settings)
+    last = {one["k"]: (one["n"], one["spent"]) for one in out["out"]}
+    assert last == {"a": (5, 1 * 10 + 2 * 20 + 3 * 20 + 4 * 30 + 5 * 50), "b": (1, None)}
+    # Sessions of a: 1, 4 and 8 s, cut at 11 s; 12 s; 30 s.
+    assert {one["k"]: (one["sessions"], one["most"]) for one in out["most"]} == {"a": (3, 3), "b": (1, 1)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, DataFrameReader
+from pyspark.sql import Column, DataFrame, DataFrameReader
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -42,12 +42,17 @@ def _side(reader: DataFrameReader, folder: str, operator: Operator, side: str, f
     assert isinstance(kept, StructType)
     keys = [F.col("key")[given[number].name] for number in range(len(operator.keys))]
     # A row is kept with a time that is a microsecond later than its own, as Spark counts it.
-    time = F.timestamp_micros(F.unix_micros(F.col("value")[f"{prefix}time"]) + F.lit(first_us - 1))
+    time = F.timestamp_micros(F.unix_micros(_kept_time(kept, f"{prefix}time")) + F.lit(first_us - 1))
     row = F.col("value")[f"{prefix}row"] if f"{prefix}row" in kept.names else F.create_map().cast("map<string,string>")
     named = [key.alias(name) for key, name in zip(keys, operator.keys, strict=True)]
     data = F.struct(F.lit(side).alias("side"), *named, time.alias("time"), row.alias("row"))
     name = F.concat_ws(",", *(key.cast("string") for key in keys))
     return raw.select(name.alias("name"), F.to_json(data, {"ignoreNullFields": "false", **EXACT_TIMES}).alias("data"))
+
+
+def _kept_time(kept: StructType, name: str) -> Column:
+    """Return the time of a row; a join without a bound takes rows that have none."""
+    return F.col("value")[name] if name in kept.names else F.lit(None).cast("timestamp")
 
 
 def _asof_row(row: dict[str, Any], operator: Operator) -> dict[str, Any]:

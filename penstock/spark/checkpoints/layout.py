@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.aggregates import state_type
@@ -19,11 +19,12 @@ from penstock.plan import codec
 from penstock.plan.explain import explain
 from penstock.plan.graph import Graph, stateful_above
 from penstock.plan.joins import Join, JoinAsof
+from penstock.plan.lags import lag_us
 from penstock.plan.node import Node
 from penstock.plan.pace import Pace
 from penstock.plan.partials import halves, held_columns
 from penstock.plan.process import KeyedProcess
-from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
+from penstock.plan.stateful import Aggregate, Deduplicate, Distinct, Grouped, Reduce, Top
 from penstock.spark.lowering.marks import Mark
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Operator:
 
     `merges` are the values of a group in their order, `finals` results over them; `folded` are accumulators of Python
     with their types; `running` if a key has one accumulator for all time; `attributes` are those of a process function;
-    `held` are the partial results of a window that buckets of keys hold.
+    `held` are the partial results of a window that buckets of keys hold; `lag_us` is how much later times are kept.
     """
 
     node: str
@@ -54,6 +55,7 @@ class Operator:
     running: list[str] = field(default_factory=list)
     attributes: list[str] | None = None
     held: list[str] | None = None
+    lag_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def query_layout(query: Query) -> QueryLayout:
     graph = query.context.graph
     sources = [name for frame in query.frames for name in sources_of(frame)]
     sinks = [graph.name(write) for write in (*query.outputs, *query.asides)]
-    operators = [_operator(node, graph) for write in query.outputs for node in stateful_above(write)]
+    operators = [_lagging(node, graph) for write in query.outputs for node in stateful_above(write)]
     rejected = graph.rejected_to.name if graph.rejected_to else None
     return QueryLayout(sources, sinks, operators, rejected, query.context.whole_mark)
 
@@ -137,8 +139,14 @@ def sources_of(frame: DataFrame) -> list[str]:
     return [name.removeprefix("penstock-") for name in names]
 
 
+def _lagging(node: Node, graph: Graph) -> Operator:
+    return replace(_operator(node, graph), lag_us=0 if node.bucketed else lag_us(node))
+
+
 def _operator(node: Node, graph: Graph) -> Operator:
     keys = list(node.keys) if isinstance(node, Grouped | Deduplicate | KeyedProcess) else []
+    if isinstance(node, Distinct):
+        keys = list(node.schema.names)
     if isinstance(node, Join | JoinAsof):
         keys = [left for left, _ in node.on]
     about = (graph.name(node), node.kind, node.detail, keys)

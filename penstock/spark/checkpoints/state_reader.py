@@ -68,6 +68,7 @@ def read_state(
     place = find_state(data, node)
     identity = read_identity(data)
     first_us = identity.first_us if identity else 0
+    first_us -= place.operator.lag_us
     folder = data / "queries" / place.query
     epoch = _epoch(History(folder), place.number, at)
     spark = session(with_store(settings, root))
@@ -193,6 +194,9 @@ def _key(number: int, field: StructField, first_us: int) -> list[Column]:
 
 def _value(number: int, field: StructField) -> list[Column]:
     value = F.col(f"v.v{number}")
+    if field.name == "__dummy__":
+        # Spark's store wants a value; of rows that are there or not it has none.
+        return []
     if field.name == "expiresAtMicros":
         return [F.timestamp_micros(value).alias("kept_until")]
     if isinstance(field.dataType, StructType):

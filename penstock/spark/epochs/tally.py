@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.plan.explode import Explode
 from penstock.plan.graph import Graph
 from penstock.plan.joins import LATE, JoinTable, StreamJoin, late_name
 from penstock.plan.node import Node
 from penstock.plan.nodes import Filter, FlatMap, MapBatches, Read, Side
-from penstock.plan.stateful import Deduplicate
+from penstock.plan.stateful import Deduplicate, Distinct
 
 Counted = dict[str, dict[str, int]]
 
@@ -27,11 +28,11 @@ def tally(graph: Graph, nodes: list[Node], staged: Counted, observed: Mapping[st
         if isinstance(node, Filter | JoinTable) and seen is not None:
             found["filtered"] = left - seen
             left = seen
-        if isinstance(node, Deduplicate) and seen is not None:
+        if isinstance(node, Deduplicate | Distinct) and seen is not None:
             found["duplicate"] = left - seen
             left = seen
         counts[name] = {"rows_in": rows_in, "used": left, **found}
-        makes_rows = node.stateful or isinstance(node, FlatMap | MapBatches)
+        makes_rows = node.stateful or isinstance(node, FlatMap | MapBatches | Explode)
         out[node] = seen if makes_rows and seen is not None else left
     return counts
 

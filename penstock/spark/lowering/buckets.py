@@ -23,6 +23,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from penstock.errors import PenstockError
 from penstock.folders import Folder
+from penstock.plan.lags import lag_us
 from penstock.plan.node import BUCKETS, Node
 from penstock.plan.queries import times_of
 from penstock.schema import Field, Schema
@@ -86,7 +87,7 @@ def bucketed(
     worker = _Worker(
         step,
         *shapes,
-        extra_us=context.extra_us(node),
+        extra_us=context.extra_us(node) - lag_us(node),
         node=name,
         label=label,
         staging=context.staging,

@@ -359,7 +359,7 @@ def tagged(frames: list[DataFrame]) -> DataFrame:
     """Put the outputs of a query in one frame: a single one as it is, several as one column each and a tag."""
     if len(frames) == 1:
         return frames[0]
-    kinds = [frame.schema.simpleString() for frame in frames]
+    kinds = [frame.schema for frame in frames]
     parts = []
     for number, frame in enumerate(frames):
         columns = [

@@ -6,10 +6,14 @@ after it. Spark takes a row at the watermark itself for late; design.md says bef
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.plan.joins import LATE, Join, Paired
+from penstock.plan.lags import lag_us
 from penstock.spark.hidden import EVENT_TIME, PREFIX
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.lowering.gates import late_aside
@@ -37,21 +41,33 @@ def _join(node: Join, context: Context, left: DataFrame, right: DataFrame) -> Da
 def _side(
     frame: DataFrame, prefix: str, keys: list[str], names: tuple[str, ...] | list[str], node: Join, context: Context
 ) -> DataFrame:
-    """Return one side: keys, time a microsecond later, and the rest of what results need of it."""
+    """Return one side: keys, time a microsecond later, if there is one, and the rest of what results need of it."""
     parts = [column(name).alias(f"{prefix}k{number}") for number, name in enumerate(keys)]
-    parts.append(known_to_spark(to_spark(column(EVENT_TIME), context, 1), f"{prefix}time"))
+    if EVENT_TIME in frame.columns:
+        time, name = to_spark(column(EVENT_TIME), context, _later_us(node)), f"{prefix}time"
+        # Without a bound no row is late, so Spark must not compare it with its watermark.
+        parts.append(time.alias(name) if node.unbounded else known_to_spark(time, name))
     if isinstance(node.within, Window) and node.within.kind == "tumbling":
         parts.append(_start(F.unix_micros(column(EVENT_TIME)), node.within).alias(f"{prefix}w"))
     rest = [column(name) for name in names if name not in keys]
     if rest:
         parts.append(F.struct(*rest).alias(f"{prefix}row"))
+    if node.unbounded:
+        # A null key never meets another, and what is kept is kept for ever.
+        frame = frame.filter(reduce(and_, (column(name).isNotNull() for name in keys)))
     return frame.select(*parts)
+
+
+def _later_us(node: Join) -> int:
+    return 1 + lag_us(node)
 
 
 def _condition(node: Join, context: Context) -> Column:
     pairs = [(F.col(f"{L}k{number}"), F.col(f"{R}k{number}")) for number in range(len(node.on))]
     # Spark's state takes null keys for equal, so it has to be told that they are not.
     keys = [(left == right) & left.isNotNull() & right.isNotNull() for left, right in pairs]
+    if node.unbounded:
+        return reduce(and_, keys)
     low, high = (F.expr(f"interval {us} microseconds") for us in node.interval)
     left, right = F.col(f"{L}time"), F.col(f"{R}time")
     near = (right >= left + low) & (right <= left + high)
@@ -60,11 +76,10 @@ def _condition(node: Join, context: Context) -> Column:
         near = (F.col(f"{L}w") == F.col(f"{R}w")) & near
     elif isinstance(window, Window):
         # The last window that has the earlier row is the one that reaches farthest.
-        first, last = (F.unix_micros(from_spark(each(left, right), context, -1)) for each in (F.least, F.greatest))
+        both = (each(left, right) for each in (F.least, F.greatest))
+        first, last = (F.unix_micros(from_spark(time, context, -_later_us(node))) for time in both)
         near = near & (last < _start(first, window) + F.lit(window.size_us))
-    for key in keys:
-        near = key & near
-    return near
+    return reduce(lambda found, key: key & found, keys, near)
 
 
 def _start(time_us: Column, window: Window) -> Column:
@@ -79,7 +94,7 @@ def _result(met: DataFrame, node: Join, context: Context) -> DataFrame:
     given = [*_left_columns(paired), *(F.col(f"{R}row.{_quoted(n)}").alias(new) for n, new in paired.rest.items())]
     if node.event_time:
         time = F.col(f"{R if node.how == 'right' else L}time")
-        given.append(from_spark(time, context, -1).alias(EVENT_TIME))
+        given.append(from_spark(time, context, -_later_us(node)).alias(EVENT_TIME))
     return met.select(*given)
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from penstock.errors import PipelineError
 from penstock.native.time_checks import reasons as time_reasons
+from penstock.plan.explode import Explode
 from penstock.plan.graph import upstream
 from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, Rename, Select, Union, WithColumns
@@ -47,6 +48,16 @@ def _with_columns(node: WithColumns, context: Context, frame: DataFrame) -> Data
 def _filter(node: Filter, context: Context, frame: DataFrame) -> DataFrame:
     frame, (condition,) = attempted(frame, node, context, [node.condition])
     return context.counted(without_attempts(frame.filter(condition)), node)
+
+
+@lower.register
+def _explode(node: Explode, context: Context, frame: DataFrame) -> DataFrame:
+    call = {"explode": F.explode, "posexplode": F.posexplode, "inline": F.inline}
+    outer = {"explode": F.explode_outer, "posexplode": F.posexplode_outer, "inline": F.inline_outer}
+    frame, (value,) = attempted(frame, node, context, [node.argument])
+    made = (outer if node.outer else call)[node.function](value).alias(*node.names)
+    rows = frame.select(*map(column, node.input.schema.names), *keep_hidden(frame), made)
+    return context.counted(without_attempts(rows), node)
 
 
 @lower.register

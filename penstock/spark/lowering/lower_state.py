@@ -6,8 +6,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.keyed.duplicates import Duplicates
+from penstock.plan.lags import lag_us
 from penstock.plan.partials import Halves, halves
-from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
+from penstock.plan.stateful import Aggregate, Deduplicate, Distinct, Grouped, Reduce, Top
 from penstock.schema import Schema
 from penstock.spark.hidden import EVENT_TIME
 from penstock.spark.lowering.attempts import checked
@@ -37,6 +38,18 @@ def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataF
 
 
 @lower.register
+def _distinct(node: Distinct, context: Context, frame: DataFrame) -> DataFrame:
+    """Let Spark remember whole rows, bit by bit: so -0.0 has to be 0.0, to which it is equal."""
+    zeros = {name: F.lit(0.0) for name, kind in node.schema.types.items() if kind in ("float", "double")}
+    same = [_unsigned(name, zeros) for name in node.schema.names]
+    return context.counted(frame.select(*same).dropDuplicates(), node)
+
+
+def _unsigned(name: str, zeros: dict[str, Column]) -> Column:
+    return (column(name) + zeros[name].cast("float")).alias(name) if name in zeros else column(name)
+
+
+@lower.register
 def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame:
     frame = checked(late_aside(frame, node, context), node, context)
     if node.bucketed:
@@ -45,7 +58,7 @@ def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame
         return context.counted(running(frame, node, context), node)
     split = halves(node)
     if isinstance(split, str):
-        frame = with_spark_time(frame, context) if node.window else frame
+        frame = with_spark_time(frame, context, lag_us(node)) if node.window else frame
         return _results(aggregated(frame, node, _groups(node, context), context), node, context)
     return merged(_partials_of_rows(frame, node, split, context), node, split, context)
 
@@ -57,7 +70,7 @@ def _reduce(node: Reduce, context: Context, frame: DataFrame) -> DataFrame:
         return in_buckets(frame, node, context)
     if node.window is None:
         return context.counted(running(frame, node, context), node)
-    frame = with_spark_time(frame, context)
+    frame = with_spark_time(frame, context, lag_us(node))
     return _results(reduced(frame, node, _groups(node, context), context), node, context)
 
 
@@ -67,7 +80,7 @@ def _top(node: Top, context: Context, frame: DataFrame) -> DataFrame:
     frame = checked(late_aside(frame, node, context), node, context)
     if node.bucketed:
         return in_buckets(frame, node, context)
-    frame = with_spark_time(frame, context) if node.window else frame
+    frame = with_spark_time(frame, context, lag_us(node)) if node.window else frame
     best = frame.groupBy(*_groups(node, context)).agg(F.expr(best_rows(node)).alias(BEST))
     return _results(ranked(best, node), node, context)
 
@@ -85,7 +98,7 @@ def merged(frame: DataFrame, node: Aggregate, split: Halves, context: Context) -
     """
     merges = [F.expr(sql).alias(name) for name, sql in split.merges]
     merges += [collected(split.fold_name(name), name) for name in split.folded]
-    frame = with_spark_time(frame, context) if node.window else frame
+    frame = with_spark_time(frame, context, lag_us(node)) if node.window else frame
     groups = context.counted(frame.groupBy(*_groups(node, context)).agg(*merges), node)
     results = groups.select("*", *(F.expr(sql).alias(name) for name, sql in split.finals))
     return _shaped(finished(results, node, context), node, context)
@@ -98,14 +111,14 @@ def _groups(node: Grouped, context: Context) -> list[Column]:
     # Spark refuses a session window that has no key beside it, and sees through a constant.
     always = F.pmod(F.unix_micros(column(EVENT_TIME)), F.lit(1)).alias("__penstock_all")
     alone = [always] if node.window.kind == "session" and not keys else []
-    return [*keys, *alone, _window(node.window, context).alias("window")]
+    return [*keys, *alone, _window(node.window, context, lag_us(node)).alias("window")]
 
 
-def _window(window: Window, context: Context) -> Column:
+def _window(window: Window, context: Context, later_us: int) -> Column:
     if window.kind == "session":
         return F.session_window(SPARK_TIME, f"{window.size_us} microseconds")
     # Windows begin where they do by the event time.
-    offset = (window.offset_us - context.first_us) % window.slide_us
+    offset = (window.offset_us + later_us - context.first_us) % window.slide_us
     size, slide, start = (f"{us} microseconds" for us in (window.size_us, window.slide_us, offset))
     return F.window(SPARK_TIME, size, slide, start)
 
@@ -116,8 +129,10 @@ def _results(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
 
 def _shaped(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
     """Give results their window's bounds, and final ones their event time: the last instant of their window."""
-    columns = {f"window_{bound}": from_spark(F.col(f"window.{bound}"), context) for bound in ("start", "end")}
+    lag = lag_us(node)
+    bounds = ("start", "end")
+    columns = {f"window_{bound}": from_spark(F.col(f"window.{bound}"), context, -lag) for bound in bounds}
     given = [columns[n].alias(n) if node.window and n in columns else column(n) for n in node.schema.names]
     if node.event_time:
-        given.append(from_spark(F.col("window.end"), context, -1).alias(EVENT_TIME))
+        given.append(from_spark(F.col("window.end"), context, -1 - lag).alias(EVENT_TIME))
     return frame.select(*given)

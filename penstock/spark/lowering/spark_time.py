@@ -38,6 +38,6 @@ def known_to_spark(time: Column, name: str) -> Column:
     return time.alias(name, metadata={DELAY_KEY: 0})
 
 
-def with_spark_time(frame: DataFrame, context: Context) -> DataFrame:
-    """Add the column for Spark's own windows."""
-    return frame.withColumn(SPARK_TIME, known_to_spark(to_spark(column(EVENT_TIME), context), SPARK_TIME))
+def with_spark_time(frame: DataFrame, context: Context, later_us: int = 0) -> DataFrame:
+    """Add the column for Spark's own windows, so much later than the event time."""
+    return frame.withColumn(SPARK_TIME, known_to_spark(to_spark(column(EVENT_TIME), context, later_us), SPARK_TIME))

@@ -1,0 +1,80 @@
+"""Reading queries: Spark SQL in which each call keeps the name it was written with."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from penstock.errors import BadExpression
+from penstock.plan.syntax import Verbatim
+from penstock.schema import quoted
+
+NODE = "sql"
+
+
+class Query(Verbatim):
+    """Without the WINDOW clause, for which sqlglot takes `GROUP BY window(...)`."""
+
+    class Tokenizer(Verbatim.Tokenizer):
+        """WINDOW is a name."""
+
+        KEYWORDS: ClassVar = {word: token for word, token in Verbatim.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
+
+
+def read_query(query: str) -> exp.Expr:
+    """Return the tree of one query."""
+    hint = "write one SELECT ... FROM name"
+    if not isinstance(query, str):
+        raise BadExpression(f"{query!r} is not a query", node=NODE, hint=hint)  # noqa: EM102
+    try:
+        trees = [tree for tree in sqlglot.parse(query, dialect=Query) if tree and not isinstance(tree, exp.Semicolon)]
+    except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
+        message = f"this is not Spark SQL: {(str(error).splitlines() or [''])[0]}"
+        raise BadExpression(message, node=NODE, hint=hint) from None
+    if len(trees) != 1:
+        message = f"there are {len(trees)} statements" if trees else "the query is empty"
+        raise BadExpression(message, node=NODE, hint=hint)
+    if trees[0].find(exp.Placeholder, exp.Parameter):
+        message = "parameters (:name or ?) are not available"
+        raise BadExpression(message, node=NODE, hint='put the value into the text: f"... WHERE size > {least}"')
+    return trees[0]
+
+
+def text_of(tree: exp.Expr) -> str:
+    """Return an expression as Spark SQL; a column alone as plans name it."""
+    if isinstance(tree, exp.Column) and len(tree.parts) == 1:
+        return quoted(tree.name)
+    return tree.sql(dialect=Query, normalize_functions=False, comments=False)
+
+
+def name_of(item: exp.Expr) -> str:
+    """Return the name of a result column: its alias, the last part of a column's name, or its text, as in Spark.
+
+    A window's bounds are named as in every result: `window_start`, `window_end`.
+    """
+    if isinstance(item, exp.Alias):
+        return item.alias
+    if isinstance(item, exp.Column) and item.table in ("window", "session_window") and item.name in ("start", "end"):
+        return f"window_{item.name}"
+    return item.name if isinstance(item, exp.Column | exp.Dot) else text_of(item)
+
+
+def body_of(item: exp.Expr) -> exp.Expr:
+    """Return an item without its alias."""
+    return item.this if isinstance(item, exp.Alias | exp.Aliases) else item
+
+
+def call_of(tree: exp.Expr) -> str:
+    """Return the name of the function that a tree calls, in small letters; empty if it is no call."""
+    return tree.name.lower() if isinstance(tree, exp.Anonymous) else ""
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """Return a name that no column has."""
+    found, number = name, 2
+    while found in taken:
+        found, number = f"{name}_{number}", number + 1
+    return found

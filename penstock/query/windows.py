@@ -1,0 +1,82 @@
+"""`window(ts, '1 minute')` and `session_window(ts, '5 minutes')` in GROUP BY, and the columns that name a window."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from penstock.errors import BadExpression, MissingEventTime, choices
+from penstock.plan.queries import times_of
+from penstock.query.syntax import NODE, call_of, text_of
+from penstock.stream import Stream
+from penstock.windows import Window, session, sliding, tumbling
+
+CALLS = ("window", "session_window")
+_BOUNDS = {"start": "window_start", "end": "window_end"}
+_WHOLE = "named_struct('start', window_start, 'end', window_end)"
+_UNITS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
+
+
+def is_window(tree: exp.Expr) -> bool:
+    """Say whether a tree is a window of GROUP BY."""
+    return call_of(tree) in CALLS
+
+
+def window_of(call: exp.Expr, stream: Stream) -> Window:
+    """Return the window that a call means."""
+    text, given = text_of(call), list(call.expressions)
+    if not stream.node.event_time:
+        message = f"GROUP BY {text} needs an event time"
+        raise MissingEventTime(message, node=NODE, hint='call .event_time("ts", max_delay="5s") on the stream first')
+    _check_time(given[0] if given else None, stream, text)
+    most = 2 if call_of(call) == "session_window" else 4
+    if not 2 <= len(given) <= most or not all(isinstance(one, exp.Literal | exp.Interval) for one in given[1:]):
+        message = f"GROUP BY {text}: a column and one to {most - 1} spans are needed"
+        raise BadExpression(message, node=NODE, hint="write window(ts, '10 minutes'[, '5 minutes'[, '1 minute']])")
+    spans = [_span(one) for one in given[1:]]
+    if call_of(call) == "session_window":
+        return session(spans[0])
+    if len(spans) == 1:
+        return tumbling(spans[0])
+    offset = spans[2] if len(spans) > 2 else "0s"
+    return tumbling(spans[0], offset=offset) if spans[0] == spans[1] else sliding(spans[0], spans[1], offset=offset)
+
+
+def _check_time(tree: exp.Expr | None, stream: Stream, text: str) -> None:
+    """Refuse a window over another column than the event time, which results would silently go by."""
+    declared = {time.column for time in times_of(stream.node)}
+    mine = isinstance(tree, exp.Column) and (tree.name in declared or not declared & set(stream.schema.names))
+    if tree is not None and not mine and call_of(tree) != "window_time":
+        message = f"GROUP BY {text}: windows go by the event time, and {text_of(tree)} is not it"
+        raise BadExpression(message, node=NODE, hint=choices("event time", declared & set(stream.schema.names)))
+
+
+def with_bounds(tree: exp.Expr, names: set[str]) -> exp.Expr:
+    """Return a tree in which windows, by their call or by one of their names, are columns of the result."""
+    whole = exp.Paren(this=tree.copy())
+    for one in list(whole.find_all(exp.Column, exp.Anonymous)):
+        if isinstance(one, exp.Column) and one.parts[0].name in names:
+            one.replace(_bound([part.name for part in one.parts[1:]], text_of(one)))
+        elif isinstance(one, exp.Anonymous) and is_window(one):
+            above = one.parent if isinstance(one.parent, exp.Dot) and one.parent.this is one else None
+            parts = [above.expression.name] if above else []
+            (above or one).replace(_bound(parts, text_of(above or one)))
+    found: exp.Expr = whole.this
+    return found
+
+
+def _bound(parts: list[str], text: str) -> exp.Expr:
+    if not parts:
+        return exp.maybe_parse(_WHOLE, dialect="spark")
+    if len(parts) > 1 or parts[0] not in _BOUNDS:
+        message = f"{text}: a window has a start and an end"
+        raise BadExpression(message, node=NODE, hint=choices("columns", ["window.start", "window.end"]))
+    return exp.column(_BOUNDS[parts[0]])
+
+
+def _span(tree: exp.Expr) -> str:
+    """Turn Spark's '60 seconds' into Penstock's "60s"."""
+    text = f"{tree.this.name} {tree.args['unit'].name}" if isinstance(tree, exp.Interval) else tree.name
+    words = text.lower().removeprefix("interval ").split()
+    if len(words) == 2 and words[1].rstrip("s") in _UNITS:
+        return f"{words[0]}{_UNITS[words[1].rstrip('s')]}"
+    return text

@@ -1,0 +1,106 @@
+"""Promise: a query over streams gives what Spark gives for the same text over the same rows as a table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import penstock as ps
+from penstock.settings import Settings
+from penstock.testing import EOF, Crash, run_to_end
+from tests.conftest import at, at_parallelism
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHAPE = (
+    "id bigint, k string, v bigint, tags array<string>, m map<string,int>, "
+    "items array<struct<sku:string,n:int>>, s struct<a:int,b:struct<c:string>>, `order id` string, ts timestamp"
+)
+STATELESS = {
+    "with": "WITH a AS (SELECT id, k, v FROM t WHERE v > 2), b(i, kk) AS (SELECT id, k FROM a) "
+    "SELECT a.* FROM a UNION ALL SELECT i, upper(kk), -1L FROM b",
+    "shadow": "WITH t AS (SELECT id, t.s.b.c FROM t) SELECT id + 1 AS next, next * 2 AS twice, c FROM t;",
+    "items": "SELECT id, explode(tags) AS tag FROM t -- a comment",
+    "places": "SELECT posexplode_outer(tags) AS (place, tags), `order id` FROM t",
+    "views": "SELECT t.id, x.tags, y.key, value FROM t LATERAL VIEW OUTER explode(t.tags) x AS tags "
+    "LATERAL VIEW explode(m) y WHERE x.tags IS NULL OR x.tags <> 'it''s'",
+    "inlined": "select * except (tags, m, items, s, ts) from t lateral view outer inline(items) as sku, n",
+}
+STATEFUL = {
+    "different": "SELECT DISTINCT k, v % 2 AS odd FROM t",
+    "either": "SELECT k FROM t UNION SELECT tag FROM t LATERAL VIEW explode(tags) AS tag",
+    "windows": "SELECT window.start AS began, k, sum(v) AS s, concat(k, '!') AS kk FROM t "
+    "GROUP BY window(ts, '20 seconds'), 2 HAVING count(*) FILTER (WHERE v > 0) > 0",
+    "whole": "SELECT window(ts, '30 seconds', '15 seconds') AS w, v % 3 AS v, count(*) AS n FROM t GROUP BY ALL",
+}
+UPDATED = {
+    "numbers": "SELECT upper(k) AS v, sum(v) AS total, max(v) AS most FROM t GROUP BY 1 HAVING total > 3",
+    "counted": "SELECT tag, count(*) AS n FROM (SELECT DISTINCT tag, id FROM t LATERAL VIEW explode(tags) AS tag) "
+    "GROUP BY tag",
+}
+
+
+def rows() -> list[dict[str, Any]]:
+    made = []
+    for n in range(40):
+        tags = [None, [], ["x"], ["x", "y", "x"], ["it's", None]][n % 5]
+        made.append(
+            {
+                "id": n,
+                "k": "abc"[n % 3] if n % 7 else None,
+                "v": n % 6,
+                "tags": tags,
+                "m": [None, {}, {"p": n % 4, "q": 1}][n % 3],
+                "items": [None, [], [{"sku": "s", "n": n}, {"sku": None, "n": 1}]][n % 3],
+                "s": {"a": n, "b": {"c": f"c{n % 2}"}} if n % 4 else None,
+                "order id": f"o{n}",
+                "ts": at(n * 2),
+            }
+        )
+    return made
+
+
+def as_text(row: dict[str, Any]) -> str:
+    return json.dumps(row, default=lambda value: value.isoformat(), sort_keys=True)
+
+
+def batch(spark: SparkSession, given: list[dict[str, Any]], query: str) -> list[str]:
+    import pyarrow as pa
+
+    spark.createDataFrame(pa.Table.from_pylist(given, schema=ps.Schema(SHAPE).arrow)).createOrReplaceTempView("t")
+    return sorted(map(as_text, spark.sql(query.rstrip(";")).toArrow().to_pylist()))
+
+
+def check(queries: dict[str, str], settings: Settings, spark: SparkSession, updated: frozenset[str]) -> None:
+    stream = ps.from_items([], SHAPE).named("t").event_time("ts", "1s")
+    outputs = [ps.sql(q, t=stream).to(ps.collect()).named(name) for name, q in queries.items()]
+    outputs = [
+        replace(one, node=replace(one.node, input=named(one.node.input, f"{one.node.name}-state"))) for one in outputs
+    ]
+    given = rows()
+    items = [*given[:13], EOF, *given[13:26], Crash(), *given[26:]]
+    out = run_to_end(ps.Pipeline("sql", *outputs), {"t": items}, settings=settings)
+    for name, query in queries.items():
+        found = out[name]
+        if name in updated:
+            (key,) = outputs[list(queries).index(name)].node.input.key
+            found = list({row[key]: row for row in found}.values())
+        assert sorted(map(as_text, found)) == batch(spark, given, query), name
+
+
+def named(node: Any, name: str | None) -> Any:
+    """Name the state of each query after its output."""
+    if not hasattr(node, "input"):
+        return node
+    inner = named(node.input, f"{name}-in" if node.stateful else name)
+    return replace(node, input=inner, name=name if node.stateful else None)
+
+
+@pytest.mark.parametrize(("lane", "parallelism"), [("auto", 2), ("spark", 3)])
+def test_queries_are_what_spark_gives(lane: Any, parallelism: int, settings: Settings, spark: SparkSession) -> None:
+    settings = replace(at_parallelism(settings, parallelism), lane=lane)
+    check({**STATELESS, **STATEFUL, **UPDATED}, settings, spark, frozenset(UPDATED))
