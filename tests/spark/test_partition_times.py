@@ -112,16 +112,19 @@ def test_without_idle_after_a_partition_is_waited_for() -> None:
     assert not watch.needed
 
 
-def test_an_idle_source_follows_the_others_and_a_partition_that_gave_no_time_is_waited_for() -> None:
+def test_an_idle_source_follows_the_others_and_a_partition_that_gave_no_time_is_left_out() -> None:
     idle, other = event_time("30s", "idle"), event_time(None, "other")
     watch = IdleWatch([idle, other])
     totals = Totals(newest={time_key(idle): 10, time_key(other): 90}, partitions={time_key(other): {"o/0": 90}})
     watch.look({idle: {"": "[]"}, other: {"o/0": 1, "o/1": 0}}, 0)
     watch.look({idle: {"": "[]"}, other: {"o/0": 2, "o/1": 0}}, 40)
     assert [*watch.lifts(totals, 40)] == [(time_key(idle), 90)]
-    ready = IdleWatch([other], partitioned=True)
-    ready.look({other: {"o/0": 2, "o/1": 0}}, 0)
-    assert lifts(ready, totals, 40) == []
+    time = event_time("30s", "other")
+    watch = IdleWatch([time], partitioned=True)
+    totals = Totals(newest={time_key(time): 5}, partitions={time_key(time): {"o/0": 90, "o/2": 5}})
+    watch.look({time: {"o/0": 2, "o/1": 0, "o/2": 0}}, 0)
+    watch.look({time: {"o/0": 3, "o/1": 7, "o/2": 0}}, 40)
+    assert lifts(watch, totals, 40) == [90]
 
 
 @pytest.fixture
@@ -156,6 +159,30 @@ def test_nobody_waits_for_a_partition_without_a_backlog(alignment: Alignment) ->
     assert alignment.aligned(source, start, source.latest(start, 300), 300) == {"0": 1000, "1": 1000, "2": 110}
 
 
+def test_what_a_slow_partition_leaves_goes_to_those_far_ahead(alignment: Alignment) -> None:
+    class Sharing(Backlog):
+        def latest_of(self, start: Offsets, max_rows: int | None, only: Any) -> Offsets:
+            end = self.latest(start, None)
+            left, made = max_rows or 0, dict(start)
+            for part in only:
+                made[part] = min(int(end[part]), int(start[part]) + left)
+                left -= int(made[part]) - int(start[part])
+            return made
+
+    known(alignment, p0=0, p1=0, p2=3000)
+    start = {"0": 995, "1": 1000, "2": 10}
+    assert alignment.aligned(Sharing(), start, {}, 300) == {"0": 1000, "1": 1000, "2": 305}
+
+
+def test_nobody_waits_while_all_that_is_there_may_be_read(alignment: Alignment) -> None:
+    class Live(Backlog):
+        def behind(self, offsets: Offsets) -> int:
+            return 30
+
+    known(alignment, p0=0, p1=0, p2=3000)
+    assert alignment.aligned(Live(), {"0": 990, "1": 990, "2": 990}, {"0": 1000}, 300) == {"0": 1000}
+
+
 def test_something_is_read_even_if_the_source_gives_nothing_of_the_slowest(alignment: Alignment) -> None:
     class Favouring(Backlog):
         def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
@@ -166,7 +193,7 @@ def test_something_is_read_even_if_the_source_gives_nothing_of_the_slowest(align
     assert alignment.aligned(Favouring(), start, {"0": 10, "1": 10, "2": 20}, 5) == {"0": 10, "1": 10, "2": 20}
 
 
-def test_a_partition_that_gave_no_time_is_waited_for_while_it_has_rows(alignment: Alignment) -> None:
+def test_a_partition_that_has_rows_is_waited_for_until_some_are_read(alignment: Alignment) -> None:
     totals = Totals(partitions={"k": {"t/0": 5}})
-    assert alignment.waiting(Backlog(), {"0": 10, "1": 10, "2": 1000}, totals) == ["1"]
-    assert alignment.waiting(Backlog(), {"0": 10, "1": 1000, "2": 1000}, totals) == []
+    assert alignment.waiting(Backlog(), {"0": 0, "1": 0, "2": 10}, totals) == ["1"]
+    assert alignment.waiting(Backlog(), {"0": 10, "1": 1, "2": 1000}, totals) == []

@@ -28,31 +28,46 @@ class Alignment:
     records: Folder
 
     def aligned(self, source: Source, start: Offsets, end: Offsets, rows: int) -> Offsets:
-        """Return how far to read instead of to `end`, where more waits; something is always read.
+        """Return how far to read instead of to `end`, where more waits than may be read; something is always read.
 
         Partitions wait whose newest time is further ahead of the slowest one with a backlog than the drift allows. One
-        of which no time is known yet does not wait, and nobody waits for it.
+        of which no time is known yet does not wait, and nobody waits for it. What the others leave of the rows goes to
+        those that wait: one that is always behind, and gives few rows, starves nobody.
         """
-        everything = source.latest(start, None)
-        waiting = {part for part in everything if everything[part] != start.get(part)}
-        newest = self._newest(waiting)
-        if len(newest) < 2:
+        behind = source.behind(start)
+        if behind is not None and behind <= rows:
             return end
-        last = min(newest.values()) + max(LEAST_DRIFT_US, *(delay for _, delay in self.delays))
-        near = {part for part in waiting if newest.get(part, last) <= last}
+        everything = source.latest(start, None)
+        waiting = {part for part in source.partitions_of(everything) if everything[part] != start.get(part)}
+        near = self._near(waiting)
         if near == waiting:
             return end
         aligned = source.latest_of(start, rows, near)
-        return end if dict(aligned) == dict(start) else aligned
+        if dict(aligned) == dict(start):
+            return end
+        if any(aligned.get(part) != everything[part] for part in near):
+            return aligned
+        left = rows - sum(_rows(start.get(part), aligned[part]) for part in near)
+        return source.latest_of(aligned, left, waiting - near) if left > 0 else aligned
 
     def waiting(self, source: Source, end: Offsets, totals: Totals) -> list[str]:
-        """Return the partitions that have rows after an epoch, and gave no time before it."""
+        """Return the partitions that have rows, none of which was read up to the end of an epoch."""
         known = {name for key, _ in self.delays for name in self._known(totals, key)}
         timeless = [part for part in source.partitions_of(end) if self._name(part) not in known]
-        if not timeless:
+        begin = source.initial() if timeless else {}
+        unread = [part for part in timeless if (end[part] or 0) == (begin.get(part) or 0)]
+        if not unread:
             return []
         everything = source.latest(end, None)
-        return [part for part in timeless if everything.get(part) != end.get(part)]
+        return [part for part in unread if everything.get(part) != end[part]]
+
+    def _near(self, waiting: set[str]) -> set[str]:
+        """Return the partitions with a backlog that are not far ahead."""
+        newest = self._newest(waiting)
+        if len(newest) < 2:
+            return waiting
+        last = min(newest.values()) + max(LEAST_DRIFT_US, *(delay for _, delay in self.delays))
+        return {part for part in waiting if newest.get(part, last) <= last}
 
     def _newest(self, partitions: Iterable[str]) -> dict[str, int]:
         """Return the newest times of partitions; where several event times follow, the oldest of these."""
@@ -66,3 +81,9 @@ class Alignment:
 
     def _name(self, partition: str) -> str:
         return partition_name(self.name, partition)
+
+
+def _rows(first: int | str | None, last: int | str) -> int:
+    """Return how many rows lie between two offsets; those that are no numbers are taken to be one row apart."""
+    numbers = isinstance(last, int) and (first is None or isinstance(first, int))
+    return int(last) - int(first or 0) if numbers else 1

@@ -76,14 +76,12 @@ class IdleWatch:
     def _reached(self, time: EventTime, totals: Totals) -> int | None:
         """Return the newest time that an event time has reached without its idle partitions.
 
-        If all are idle, none holds another back: the furthest counts.
+        If all are idle, none holds another back: the furthest counts. A partition that gave no time is left out.
         """
         key = time_key(time)
         newest, parts = totals.newest.get(key), totals.partitions.get(key, {})
         idle = self._idle.get(time, set())
-        awake = set(self._seen.get(time, {})) - idle
-        if not parts or not awake <= set(parts):
-            # One that is being read, and gave no time yet, may have rows of any.
+        if not parts:
             return newest
-        at = min(parts[name] for name in awake) if awake else max(parts.values())
+        at = min((at for name, at in parts.items() if name not in idle), default=max(parts.values()))
         return at if newest is None else max(at, newest)

@@ -43,7 +43,7 @@ def note_planned(
 ) -> None:
     """Note up to where an epoch of a query reads a source, and how many rows its limit holds back.
 
-    `waiting` are the partitions that have rows after it and gave no time before it.
+    `waiting` are the partitions that have rows, none of which was read up to here.
     """
     note = [epoch, end, held, [*waiting]]
     folder.write(f"planned-{query}.json", json.dumps(note).encode(), sync=False)

@@ -1,7 +1,7 @@
 """The newest event time of each source partition after every epoch; the watermark follows the smallest of them.
 
 A partition that gave a time counts until it is gone, or idle (`idle.py`). One that gave none is left out, unless it has
-rows that were not read yet: then the watermark stays where it is.
+rows and none was read yet: then the watermark stays where it is.
 """
 
 from __future__ import annotations
