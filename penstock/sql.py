@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from penstock.errors import BadExpression, BadValue, choices
 from penstock.plan.expressions import aggregate_calls
+from penstock.plan.node import Node
 from penstock.plan.stateful import Distinct
 from penstock.query.generators import exploded_item, generator_item, lateral_view
 from penstock.query.grouping import Item, grouped
 from penstock.query.scope import Scope
 from penstock.query.set_operations import united
+from penstock.query.state_names import with_state_names
 from penstock.query.syntax import NODE, body_of, name_of, read_query, text_of
 from penstock.schema import quoted
 from penstock.stream import Stream
 
-Tables = Mapping[str, Stream]
+
+@dataclass(frozen=True)
+class Tables:
+    """What a query can read, and the names of those that it made itself: by WITH, or as a subquery."""
+
+    streams: Mapping[str, Stream]
+    own: dict[Node, str] = field(default_factory=dict)
+
+    def adding(self, name: str, stream: Stream) -> Tables:
+        """Return them with one more, which hides another of its name."""
+        return Tables({**self.streams, name: self.made(name, stream)}, self.own)
+
+    def made(self, name: str, stream: Stream) -> Stream:
+        """Note what a table is called; the first name counts."""
+        if name:
+            self.own.setdefault(stream.node, name)
+        return stream
+
+
 _REFUSED = {
     "joins": ("JOIN", "join streams by .join(...), and query the result"),
     "order": ("ORDER BY", "a stream has no end; .window(...).top(n, by) ranks within windows"),
@@ -50,7 +71,8 @@ def sql(query: str, /, **inputs: Stream) -> Stream:
         if not isinstance(stream, Stream):
             message = f"{name} is {stream!r}, not a stream"
             raise BadValue(message, node=NODE, hint="pass streams by their table name: trades=stream")
-    return _query(read_query(query), inputs)
+    tables = Tables(inputs)
+    return with_state_names(_query(read_query(query), tables), inputs.values(), tables.own)
 
 
 def _query(tree: exp.Expr, tables: Tables) -> Stream:
@@ -84,7 +106,7 @@ def _with(tree: exp.Expr, tables: Tables) -> Tables:
         message = "WITH RECURSIVE is not available in sql()"
         raise BadExpression(message, node=NODE, hint="a stream has no end, so nothing could recur to it")
     for table in clause.expressions:
-        tables = {**tables, table.alias: _renamed(_query(table.this, tables), table)}
+        tables = tables.adding(table.alias, _renamed(_query(table.this, tables), table))
     return tables
 
 
@@ -140,17 +162,18 @@ def _from(tree: exp.Select, tables: Tables) -> Scope:
     table = source.this if source else None
     if isinstance(table, exp.Subquery):
         _refuse(table)
-        return Scope.of(_renamed(_query(table.this, _with(table, tables)), table), table.alias)
+        made = tables.made(table.alias, _renamed(_query(table.this, _with(table, tables)), table))
+        return Scope.of(made, table.alias)
     if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier) or table.args.get("db"):
         message = (
             f"FROM {text_of(table)} is not available" if table else "FROM is missing: the query reads from nothing"
         )
-        raise BadExpression(message, node=NODE, hint=choices("tables", tables))
+        raise BadExpression(message, node=NODE, hint=choices("tables", tables.streams))
     _refuse(table)
-    if table.name not in tables:
+    if table.name not in tables.streams:
         message = f"unknown table '{table.name}'"
-        raise BadExpression(message, node=NODE, hint=choices("tables", tables, table.name))
-    return Scope.of(_renamed(tables[table.name], table), table.alias_or_name)
+        raise BadExpression(message, node=NODE, hint=choices("tables", tables.streams, table.name))
+    return Scope.of(_renamed(tables.streams[table.name], table), table.alias_or_name)
 
 
 def _items(

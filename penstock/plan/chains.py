@@ -64,7 +64,7 @@ def _check_joined(node: Node, graph: Graph) -> None:
     if join := unbounded_join(node):
         why = 'whose within="unbounded" gives rows of any time'
         message = f"it uses event time downstream of {graph.label(join)}, {why}"
-        hint = "aggregate over all time (no window), use a count window, or give the join an interval: within=..."
+        hint = "aggregate over all time, use a count window, leave out event_time() on the left, or give within= a span"
         raise BadJoin(message, node=graph.label(node), hint=hint)
     if lag_us(node) > LONGEST_LAG_US:
         joins = hidden_joins(node)

@@ -145,3 +145,21 @@ def test_distinct_and_explode_say_where_they_run_and_what_they_keep() -> None:
     assert "for ever" in json.loads(pipeline.to_json())["warnings"]["distinct"]
     counts = ps.sql("SELECT DISTINCT k, count(*) AS n FROM u GROUP BY k", **streams())
     assert counts.node.kind == "aggregate"
+
+
+def test_state_inside_of_a_query_is_named_after_its_table() -> None:
+    query = """
+        WITH minutes AS (SELECT k, window.start, count(*) AS n FROM t GROUP BY k, window(ts, '1 minute'))
+        SELECT window.start, max(n) AS most FROM minutes GROUP BY window(window_start, '1 hour')
+    """
+    both = ps.sql(query, **streams())
+    pipeline = ps.Pipeline("p", both.to(ps.console()))
+    assert {pipeline.graph.name(node) for node in pipeline.graph.stateful} == {"minutes", "aggregate"}
+    parts = """
+        WITH a AS (SELECT DISTINCT k FROM (SELECT DISTINCT k, v FROM t) AS inner_rows), b AS (SELECT DISTINCT k FROM u)
+        SELECT * FROM a UNION SELECT * FROM b
+    """
+    pipeline = ps.Pipeline("p", ps.sql(parts, **streams()).to(ps.console()))
+    assert {pipeline.graph.name(node) for node in pipeline.graph.stateful} == {"a", "b", "inner_rows", "distinct"}
+    single = ps.sql("WITH a AS (SELECT k, count(*) AS n FROM u GROUP BY k) SELECT * FROM a WHERE n > 1", **streams())
+    assert {node.name for node in ps.Pipeline("p", single.to(ps.console())).graph.stateful} == {None}
