@@ -9,9 +9,10 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from penstock.connectors.csv_format import CsvDecoder
 from penstock.connectors.files import FileSource
 from penstock.connectors.formats import parser
 from penstock.connectors.json_format import DEEPEST
@@ -176,6 +177,8 @@ def test_each_line_is_a_row_or_set_aside_with_its_bytes_its_place_and_a_reason(f
     text = b"\n".join(GOOD[format][n % len(GOOD[format])] for n in picks) + b"\n"
     for at, gone, put in noise:
         text = text[:at] + put + text[at + gone :]
+    # A row of several lines, which a line break between quotes makes, has tests of its own.
+    assume(format != "csv" or not CsvDecoder(Schema(DECLARED["csv"])).records(text))
     rows, bad = 0, []
     for item in parser(format, Schema(DECLARED[format])).parse(text, "f"):
         if isinstance(item, Rejected):

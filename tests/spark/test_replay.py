@@ -26,7 +26,7 @@ def check(row, limit={limit}):
 
 def job() -> ps.Pipeline:
     rows = ps.read_files("{here}/in", schema="id {type} not null, at timestamp", format="json")
-    good = rows.event_time("at", "5s").map(check).named("checked")
+    good = rows.event_time("at", "5s").map(check).named("checked").with_columns(id="cast(id AS bigint)")
     return ps.Pipeline("job", good.to(ps.files("{here}/out")), rejected_to=ps.files("{here}/bad", format="json"))
 """
 LINES = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,9 +23,13 @@ _HINT = (
 )
 
 
-def keep_columns(place: Place, format: str, schema: Schema) -> None:
-    """Write down the columns of a folder; raise BadSchema if they are not those that its files have."""
-    name, now = f"{COLUMNS}/{format}.json", {field.name: spark_type(field.type) for field in schema.arrow}
+def keep_columns(place: Place, format: str, sink: str, schema: Schema) -> None:
+    """Write down the columns of a sink; raise BadSchema if they are not those that the files of its folder have.
+
+    Sinks of other names may share the folder with other columns, if they did so from the beginning.
+    """
+    name = f"{COLUMNS}/{format}/{quote(sink.partition('@')[0], safe='')}.json"
+    now = {field.name: spark_type(field.type) for field in schema.arrow}
     while True:
         found = place.read(name)
         known: dict[str, str] = json.loads(found[0]) if found else _of_files(place, format)

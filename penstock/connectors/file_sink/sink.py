@@ -62,6 +62,7 @@ class FileSink(Sink):
         self._place = place(located(path, base))
         self._run = ""
         self._ledgers: dict[tuple[str, str], Ledger] = {}
+        self._schema: Schema | None = None
 
     @property
     def why(self) -> str:
@@ -100,11 +101,11 @@ class FileSink(Sink):
             self._place.check()
 
     def open(self, schema: Schema, key: tuple[str, ...]) -> None:
-        """Finish what a crash cut off, remove what was staged and forgotten, and refuse columns that do not fit."""
+        """Finish what a crash cut off, and remove what was staged and forgotten."""
         refuse_types(self.format, schema)
         for name in self.partition_by:
             schema.field(name)
-        self._run, self._ledgers = uuid4().hex, {}
+        self._run, self._ledgers, self._schema = uuid4().hex, {}, schema
         with self._failures():
             # Whoever began it may be at it still: then it is theirs.
             with contextlib.suppress(Overtaken):
@@ -113,10 +114,12 @@ class FileSink(Sink):
             if staged:
                 finish(self._place, staged)
                 self._place.remove(name for name, found in staged.items() if found.age > _FORGOTTEN_AFTER)
-            keep_columns(self._place, self.format, schema)
 
     def continues(self, lineage: str, sink: str) -> None:
-        """Take the ledger over, so that an earlier run of the job cannot commit any more."""
+        """Refuse columns that do not fit; take the ledger over, so that no earlier run of the job can commit."""
+        if self._schema is not None:
+            with self._failures():
+                keep_columns(self._place, self.format, sink, self._schema)
         self.committed(Epoch(lineage, sink, 0))
 
     def newest_epochs(self, lineage: str, sink: str) -> Mapping[int, str]:
