@@ -167,6 +167,8 @@ class GroupCoordinator:
             return self.consumers.check_commit(group_id, event)
         if event.generation < 0:
             return ErrorCode.none
+        if self.offsets.has_pending(group_id):  # a transaction has made it
+            return ErrorCode.unknown_member_id
         by_epoch = event.by_epoch and not event.transactional
         return ErrorCode.group_id_not_found if by_epoch else ErrorCode.illegal_generation
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.log.calls import CLUSTER, Call
@@ -58,17 +59,19 @@ async def describe_log_dirs(call: Call, request: Any) -> Fields:
     if not call.allowed("DESCRIBE", "CLUSTER", CLUSTER):
         return {"error_code": ErrorCode.cluster_authorization_failed, "results": []}
     store = call.broker.store
-    asked = store.topics if request.topics is None else distinct(one.topic for one in request.topics)
-    names = [name for name in asked if name in store.topics]
     disk = shutil.disk_usage(store.folder)
-    topics = [{"name": name, "partitions": _sizes(call, name)} for name in names]
+    asked: dict[str, Sequence[int]] = {topic.name: range(topic.partitions) for topic in store.topics.values()}
+    if request.topics is not None:
+        asked = {one.topic: distinct(one.partitions) for one in request.topics if one.topic in store.topics}
+    topics = [{"name": name, "partitions": _sizes(call, name, indexes)} for name, indexes in asked.items()]
     result = {"log_dir": str(store.folder), "topics": topics, "total_bytes": disk.total, "usable_bytes": disk.free}
     return {"results": [result]}
 
 
-def _sizes(call: Call, name: str) -> list[Fields]:
+def _sizes(call: Call, name: str, indexes: Sequence[int]) -> list[Fields]:
     store = call.broker.store
-    partitions = [store.partition(name, index) for index in range(store.topics[name].partitions)]
+    count = store.topics[name].partitions
+    partitions = [store.partition(name, index) for index in indexes if 0 <= index < count]
     return [{"partition_index": one.index, "partition_size": one.size} for one in partitions]
 
 

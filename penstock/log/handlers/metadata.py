@@ -10,7 +10,7 @@ from penstock.log.calls import CLUSTER, Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.messages import Fields, distinct, given
 from penstock.log.storage.internal import INTERNAL_TOPICS
-from penstock.log.storage.topics import Topic
+from penstock.log.storage.topics import Topic, is_topic_name
 
 _TOPIC_OPERATIONS = {"READ": 3, "WRITE": 4, "CREATE": 5, "DELETE": 6, "ALTER": 7, "DESCRIBE": 8}
 _TOPIC_OPERATIONS |= {"DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11}
@@ -70,6 +70,8 @@ def _find(call: Call, name: str | None, topic_id: Any, request: Any) -> Topic | 
         return name, None, ErrorCode.topic_authorization_failed
     if name in topics:
         return topics[name]
+    if not is_topic_name(name):
+        return name, None, ErrorCode.invalid_topic_exception
     may_create = given(request, "allow_auto_topic_creation", True) and call.broker.auto_create
     if not may_create or name in INTERNAL_TOPICS:
         return name, None, ErrorCode.unknown_topic_or_partition

@@ -70,9 +70,9 @@ def _read_entity(parts: Any) -> Entity:
 def _read_rates(ops: Any) -> dict[str, float | None]:
     for each in ops:
         if each.key not in KEYS:
-            raise LogError(ErrorCode.invalid_config, f"unknown quota {each.key}; known are {', '.join(KEYS)}")
+            raise LogError(ErrorCode.invalid_request, f"unknown quota {each.key}; known are {', '.join(KEYS)}")
         if not each.remove and not 1 <= each.value < math.inf:
-            raise LogError(ErrorCode.invalid_config, f"{each.key} must be at least 1 byte per second")
+            raise LogError(ErrorCode.invalid_request, f"{each.key} must be at least 1 byte per second")
     return {each.key: None if each.remove else float(each.value) for each in ops}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -13,10 +15,20 @@ from penstock.log.storage.internal import refuse_internal
 from penstock.log.storage.topic_settings import checked_config
 from penstock.log.storage.topics import Topic
 
+_DUPLICATE: Fields = {"error_code": ErrorCode.invalid_request, "error_message": "the topic is named more than once"}
+
 
 async def create_topics(call: Call, request: Any) -> Fields:
     """Create topics; with `validate_only`, say only whether one could."""
-    return {"topics": [_create(call, topic, request.validate_only) for topic in request.topics]}
+    topics = {topic.name: topic for topic in request.topics}
+    twice = _twice(topic.name for topic in request.topics)
+    refused = [{**_DUPLICATE, "name": name, "num_partitions": -1} for name in twice]
+    created = [_create(call, topic, request.validate_only) for name, topic in topics.items() if name not in twice]
+    return {"topics": [*created, *refused]}
+
+
+def _twice(names: Iterable[str | None]) -> list[str]:
+    return [name for name, times in Counter(names).items() if name is not None and times > 1]
 
 
 def _create(call: Call, asked: Any, validate_only: bool) -> Fields:
@@ -36,6 +48,7 @@ def _create(call: Call, asked: Any, validate_only: bool) -> Fields:
 def _created(call: Call, asked: Any, validate_only: bool) -> Topic:
     if not (call.allowed("CREATE", "CLUSTER", CLUSTER) or call.allowed("CREATE", "TOPIC", asked.name)):
         raise LogError(ErrorCode.topic_authorization_failed)
+    _check_assignments(call, asked)
     partitions = len(asked.assignments) or asked.num_partitions
     partitions = call.broker.default_partitions if partitions == -1 else partitions
     if asked.replication_factor not in (-1, 1):
@@ -51,6 +64,23 @@ def _created(call: Call, asked: Any, validate_only: bool) -> Topic:
     return call.broker.store.create_topic(asked.name, partitions, config)
 
 
+def _check_assignments(call: Call, asked: Any) -> None:
+    if not asked.assignments:
+        return
+    if (asked.num_partitions, asked.replication_factor) != (-1, -1):
+        message = "with an assignment, the numbers of partitions and replicas are to be -1"
+        raise LogError(ErrorCode.invalid_request, message)
+    if sorted(one.partition_index for one in asked.assignments) != list(range(len(asked.assignments))):
+        raise LogError(ErrorCode.invalid_replica_assignment, "partitions are to be numbered from 0 on, without gaps")
+    _check_replicas(call, asked.assignments)
+
+
+def _check_replicas(call: Call, assignments: Iterable[Any]) -> None:
+    here = call.broker.node_id
+    if any(tuple(one.broker_ids) != (here,) for one in assignments):
+        raise LogError(ErrorCode.invalid_replica_assignment, f"each partition has one replica, on broker {here}")
+
+
 async def delete_topics(call: Call, request: Any) -> Fields:
     """Delete topics by name or id."""
     by_id = {topic.id: topic.name for topic in call.broker.store.topics.values()}
@@ -60,7 +90,10 @@ async def delete_topics(call: Call, request: Any) -> Fields:
         ]
     else:
         asked = [(name, None) for name in request.topic_names]
-    return {"responses": [await _delete(call, name, topic_id) for name, topic_id in asked]}
+    twice = _twice(name for name, _ in asked)
+    refused = [{**_DUPLICATE, "name": name} for name in twice]
+    deleted = [await _delete(call, name, topic_id) for name, topic_id in asked if name not in twice]
+    return {"responses": [*deleted, *refused]}
 
 
 async def _delete(call: Call, name: str | None, topic_id: Any) -> Fields:
@@ -89,10 +122,14 @@ def _widen(call: Call, asked: Any, validate_only: bool) -> Fields:
         if not call.allowed("ALTER", "TOPIC", asked.name):
             raise LogError(ErrorCode.topic_authorization_failed)
         refuse_internal(asked.name, "add partitions to")
-        if validate_only:
-            call.broker.store.topic(asked.name)
-            call.broker.store.topics.check_grown(asked.name, asked.count)
-        else:
+        topic = call.broker.store.topic(asked.name)
+        call.broker.store.topics.check_grown(asked.name, asked.count)
+        if asked.assignments is not None:
+            if len(asked.assignments) != asked.count - topic.partitions:
+                message = f"{asked.count - topic.partitions} partitions are added, {len(asked.assignments)} assigned"
+                raise LogError(ErrorCode.invalid_replica_assignment, message)
+            _check_replicas(call, asked.assignments)
+        if not validate_only:
             call.broker.store.add_partitions(asked.name, asked.count)
         return {"name": asked.name}
     except LogError as error:

@@ -294,9 +294,9 @@ def test_quotas_are_set_found_and_removed(broker: Broker, root: Client, version:
     [
         ({"entity": [{"entity_type": "ip", "entity_name": "10.0.0.1"}]}, ErrorCode.invalid_request),
         ({"entity": []}, ErrorCode.invalid_request),
-        ({"ops": [{"key": "request_percentage", "value": 1.0, "remove": False}]}, ErrorCode.invalid_config),
-        ({"ops": [{"key": FETCH, "value": 0.0, "remove": False}]}, ErrorCode.invalid_config),
-        ({"ops": [{"key": FETCH, "value": float("nan"), "remove": False}]}, ErrorCode.invalid_config),
+        ({"ops": [{"key": "request_percentage", "value": 1.0, "remove": False}]}, ErrorCode.invalid_request),
+        ({"ops": [{"key": FETCH, "value": 0.0, "remove": False}]}, ErrorCode.invalid_request),
+        ({"ops": [{"key": FETCH, "value": float("nan"), "remove": False}]}, ErrorCode.invalid_request),
     ],
 )
 def test_a_quota_that_would_do_nothing_is_refused(
