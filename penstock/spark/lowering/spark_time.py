@@ -10,10 +10,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from penstock.plan.stateful import Grouped
 from penstock.spark.hidden import EVENT_TIME, PREFIX
 from penstock.spark.lowering.context import Context, column
 
 SPARK_TIME = PREFIX + "spark_time"
+OTHER_WINDOW = PREFIX + "window"
 DELAY_KEY = "spark.watermarkDelayMs"
 
 
@@ -35,3 +37,8 @@ def known_to_spark(time: Column, name: str) -> Column:
 def with_spark_time(frame: DataFrame, context: Context) -> DataFrame:
     """Add the column for Spark's own windows."""
     return frame.withColumn(SPARK_TIME, known_to_spark(to_spark(column(EVENT_TIME), context), SPARK_TIME))
+
+
+def window_name(node: Grouped) -> str:
+    """Return what Spark's window is called in its state: as ever, unless a column of the results has that name."""
+    return OTHER_WINDOW if "window" in node.schema.names else "window"
