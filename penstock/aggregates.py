@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import BadSchema
-from penstock.schema import Schema, Shape, parse_type, quoted
+from penstock.schema import Schema, Shape, ddl_name, parse_type
 
 
 class Aggregator:
@@ -63,4 +63,4 @@ def state_type(shape: Shape) -> str:
 
 def struct_type(schema: Schema) -> str:
     """Return the Spark type of a whole row."""
-    return f"struct<{','.join(f'{quoted(f.name)}:{f.type}' for f in schema)}>"
+    return f"struct<{','.join(f'{ddl_name(f.name)}:{f.type}' for f in schema)}>"

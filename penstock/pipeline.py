@@ -15,6 +15,7 @@ from penstock.plan.chains import check_chains
 from penstock.plan.draw import to_dot, to_mermaid
 from penstock.plan.explain import explain
 from penstock.plan.graph import Graph
+from penstock.plan.naming import NAME_RULE, is_name
 from penstock.plan.overload import Overload, check_overload
 from penstock.plan.pace import Pace, check_pace
 from penstock.report import Report
@@ -140,7 +141,7 @@ class Pipeline:
 
 
 def _name(name: str) -> str:
-    if not name or not all(sign.isalnum() or sign in "-_." for sign in name):
+    if not is_name(name):
         message = f"{name!r} cannot be a pipeline's name"
-        raise BadValue(message, hint="use letters, digits, '-', '_' and '.'")
+        raise BadValue(message, hint=NAME_RULE)
     return name

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
+import unicodedata
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +15,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from penstock.errors import BadSchema, UnknownColumn, choices
+from penstock.sql_words import NO_COLUMNS, NO_COLUMNS_IN_DDL
 
 if typing.TYPE_CHECKING:
     from sqlglot import exp
@@ -46,6 +49,7 @@ _ARROW: dict[str, pa.DataType] = {
     "void": pa.null(),
     "interval day to second": pa.duration("us"),
 }
+_ONE_NAME = re.compile(r"`(?:[^`]|``)+`")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Schema:
 
     def __init__(self, shape: Shape | tuple[Field, ...]) -> None:
         self.fields = _fields(shape)
-        _no_duplicates(self.names)
+        _check_names(self.names)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -93,7 +97,7 @@ class Schema:
     @property
     def ddl(self) -> str:
         """The same schema as a Spark DDL string."""
-        return ", ".join(f"{quoted(f.name)} {f.type}{'' if f.nullable else ' not null'}" for f in self.fields)
+        return ", ".join(f"{ddl_name(f.name)} {f.type}{'' if f.nullable else ' not null'}" for f in self.fields)
 
     def field(self, name: str) -> Field:
         """Return one column; an unknown name lists those that exist."""
@@ -132,8 +136,35 @@ class Schema:
 
 
 def quoted(name: str) -> str:
-    """Quote a name for Spark SQL where that is needed."""
-    return name if name.isidentifier() else f"`{name.replace('`', '``')}`"
+    """Quote a name for Spark SQL where that is needed.
+
+    >>> quoted("price"), quoted("größe"), quoted("a.b"), quoted("from")
+    ('price', '`größe`', '`a.b`', '`from`')
+    """
+    return name if _is_plain(name, NO_COLUMNS) else _in_backticks(name)
+
+
+def bare(sql: str) -> str:
+    """Return the column's own name if the expression is just that, and the expression if not.
+
+    >>> bare("`order id`"), bare("`a` + `b`")
+    ('order id', '`a` + `b`')
+    """
+    return sql[1:-1].replace("``", "`") if _ONE_NAME.fullmatch(sql) else sql
+
+
+def ddl_name(name: str) -> str:
+    """Quote a name for a schema; fewer names need it there than in an expression."""
+    return name if _is_plain(name, NO_COLUMNS_IN_DDL) else _in_backticks(name)
+
+
+def _is_plain(name: str, words: frozenset[str]) -> bool:
+    # Spark reads unquoted names of ASCII letters, digits and "_" only.
+    return name.isascii() and name.isidentifier() and name.lower() not in words
+
+
+def _in_backticks(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def parse_type(text: str) -> str:
@@ -189,7 +220,7 @@ def spark_type(arrow: pa.DataType) -> str:
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         return f"array<{spark_type(arrow.value_type)}>"
     if pa.types.is_struct(arrow):
-        parts = ",".join(f"{quoted(part.name)}:{spark_type(part.type)}" for part in arrow)
+        parts = ",".join(f"{ddl_name(part.name)}:{spark_type(part.type)}" for part in arrow)
         return f"struct<{parts}>"
     if pa.types.is_unsigned_integer(arrow):
         return "decimal(20,0)" if arrow.bit_width == 64 else "bigint"
@@ -210,7 +241,7 @@ def _fields(shape: Shape | tuple[Field, ...]) -> tuple[Field, ...]:
     if isinstance(shape, str):
         return _from_ddl(shape)
     if isinstance(shape, Mapping):
-        return _from_ddl(", ".join(f"{quoted(name)} {kind}" for name, kind in shape.items()))
+        return _from_ddl(", ".join(f"{_given_name(name)} {kind}" for name, kind in shape.items()))
     if dataclasses.is_dataclass(shape):
         return _from_dataclass(shape)
     message = f"{shape!r} is not a schema"
@@ -220,16 +251,30 @@ def _fields(shape: Shape | tuple[Field, ...]) -> tuple[Field, ...]:
 def _from_ddl(ddl: str) -> tuple[Field, ...]:
     # Loaded here, not above: Spark's workers import this module, and parse nothing.
     import sqlglot
+    from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
     try:
         tree = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
         columns = tree.this.expressions
+        if not columns or not all(isinstance(column.this, exp.Identifier) for column in columns):
+            raise _unreadable(ddl)
         return tuple(_from_column(column) for column in columns)
     except (SqlglotError, AttributeError, KeyError) as error:
-        message = f"cannot read the schema {ddl!r}"
-        hint = 'write columns as "name type, name type not null", as in Spark\'s CREATE TABLE'
-        raise BadSchema(message, hint=hint) from error
+        raise _unreadable(ddl) from error
+
+
+def _unreadable(ddl: str) -> BadSchema:
+    message = f"cannot read the schema {ddl!r}"
+    hint = 'write columns as "name type, name type not null", as in Spark\'s CREATE TABLE'
+    return BadSchema(message, hint=f"{hint}; put a name that is a word of SQL, or has other signs, in backticks")
+
+
+def _given_name(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        message = f"{name!r} cannot be the name of a column"
+        raise BadSchema(message, hint="name columns by texts that are not empty")
+    return ddl_name(name)
 
 
 def _from_column(column: exp.Expression) -> Field:
@@ -248,7 +293,7 @@ def _type_text(tree: exp.Expression) -> str:
 
     kind = tree.this
     if kind == exp.DataType.Type.STRUCT:
-        parts = (f"{quoted(p.name)}:{_type_text(p.args['kind'])}" for p in tree.expressions)
+        parts = (f"{ddl_name(p.name)}:{_type_text(p.args['kind'])}" for p in tree.expressions)
         return f"struct<{','.join(parts)}>"
     if kind in (exp.DataType.Type.ARRAY, exp.DataType.Type.MAP):
         return f"{tree.this.value.lower()}<{','.join(map(_type_text, tree.expressions))}>"
@@ -285,15 +330,20 @@ def _from_hint(hint: object, where: str) -> tuple[str, bool]:
     if origin is dict:
         return f"map<{_from_hint(args[0], where)[0]},{_from_hint(args[1], where)[0]}>", False
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        parts = ",".join(f"{quoted(f.name)}:{f.type}" for f in _from_dataclass(hint))
+        parts = ",".join(f"{ddl_name(f.name)}:{f.type}" for f in _from_dataclass(hint))
         return f"struct<{parts}>", False
     message = f"{where}: no Spark type for the annotation {hint!r}"
     known = [kind.__name__ for kind in _PYTHON]
     raise BadSchema(message, hint=choices("annotations", [*known, "list[T]", "dict[K, V]"]))
 
 
-def _no_duplicates(names: tuple[str, ...]) -> None:
-    twice = {name for name in names if names.count(name) > 1}
+def _check_names(names: tuple[str, ...]) -> None:
+    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
     if twice:
         message = f"column {', '.join(sorted(twice))!r} is there twice"
         raise BadSchema(message, hint="give each column a name of its own")
+    for name in names:
+        if not name or (not name.isprintable() and {"Cc", "Cs"} & {*map(unicodedata.category, name)}):
+            what = "is empty" if not name else "holds a control character"
+            message = f"{name!r} cannot be the name of a column: it {what}"
+            raise BadSchema(message, hint="name it otherwise; letters, digits, spaces and other signs are allowed")

@@ -9,16 +9,18 @@ from typing import Any, Literal, get_args
 from penstock.aggregates import Aggregator
 from penstock.contracts import OnError, Sink
 from penstock.durations import Span, micros
-from penstock.errors import BadFunction, BadValue, choices
+from penstock.errors import BadFunction, BadValue, PipelineError, choices
 from penstock.functions import output_schema
 from penstock.joining import On, Within, joined, joined_asof
 from penstock.plan import nodes, stateful
+from penstock.plan.expressions import scalar
 from penstock.plan.joins import How
+from penstock.plan.naming import NAME_RULE, is_name
 from penstock.plan.node import Node
 from penstock.plan.process import KeyedProcess
 from penstock.plan.splitting import branches
 from penstock.process import Process
-from penstock.schema import Schema, Shape
+from penstock.schema import Schema, Shape, bare, quoted
 from penstock.tables import Table
 from penstock.windows import Window
 
@@ -66,8 +68,7 @@ class Stream(_Flow):
         >>> items.select("a", double="a * 2").schema
         Schema('a bigint, double bigint')
         """
-        plain = [(column, column) for column in columns if isinstance(column, str)]
-        pairs = [(_bare(name), sql) for name, sql in plain]
+        pairs = [_selected(column, self.schema) for column in columns if isinstance(column, str)]
         return Stream(nodes.Select(input=self.node, columns=(*pairs, *_named(columns, named))))
 
     def with_columns(self, *columns: Mapping[str, str], **named: str) -> Stream:
@@ -345,9 +346,19 @@ def _named(given: Iterable[Any], named: Mapping[str, Any]) -> tuple[tuple[str, A
     return (*pairs, *named.items())
 
 
-def _bare(sql: str) -> str:
-    """Return the column's own name if the expression is just that."""
-    return sql[1:-1].replace("``", "`") if sql.startswith("`") and sql.endswith("`") else sql
+def _selected(sql: str, schema: Schema) -> tuple[str, str]:
+    """Return a column's name and SQL; a bare name that is no SQL, such as `order id`, or a word, is the column."""
+    if sql in schema and quoted(sql) != sql and (sql.isidentifier() or not _is_sql(sql, schema)):
+        return sql, quoted(sql)
+    return bare(sql), sql
+
+
+def _is_sql(sql: str, schema: Schema) -> bool:
+    try:
+        scalar(sql, schema, node="select")
+    except PipelineError:
+        return False
+    return True
 
 
 def _names(names: Names) -> tuple[str, ...]:
@@ -355,9 +366,9 @@ def _names(names: Names) -> tuple[str, ...]:
 
 
 def _name(name: str) -> str:
-    if not name or not all(sign.isalnum() or sign in "-_." for sign in name):
+    if not is_name(name):
         message = f"{name!r} cannot be a name"
-        raise BadValue(message, node="named", hint="use letters, digits, '-', '_' and '.'")
+        raise BadValue(message, node="named", hint=NAME_RULE)
     return name
 
 

@@ -17,6 +17,7 @@ from penstock.contracts import Sink, Source
 from penstock.durations import Span, Time, instant, micros
 from penstock.errors import BadValue, choices
 from penstock.folders import LocalFolder
+from penstock.folders.file_names import source_folder
 from penstock.keyed.tester import ProcessTester
 from penstock.pipeline import Pipeline
 from penstock.plan.graph import Graph
@@ -213,7 +214,7 @@ class _Script:
         return Run(self.name, self.graph, self.folder / "checkpoint", self.settings, "stopped").begin()
 
     def _release(self, name: str, rows: int) -> None:
-        folder = self.folder / "checkpoint" / "sources" / name
+        folder = self.folder / "checkpoint" / "sources" / source_folder(name)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".released").write_text(str(rows))
         (folder / ".released").replace(folder / "released")
@@ -293,7 +294,7 @@ def _rebuilt(
     made: dict[Node, Node],
     sinks: dict[str, CollectSink],
 ) -> Node:
-    name = graph.name(node)
+    name = graph.own_name(node)
     if isinstance(node, Read):
         if name not in inputs:
             return node

@@ -62,11 +62,11 @@ def _queries(graph: Graph) -> list[str]:
 
 def _query(group: Group, graph: Graph) -> str:
     kind = "updating results" if group.updating else "final results"
-    return f"{kind} ({', '.join(graph.name(write) for write in group.writes)})"
+    return f"{kind} ({', '.join(graph.own_name(write) for write in group.writes)})"
 
 
 def _connected_queries(graph: Graph) -> list[str]:
-    names = ", ".join(graph.name(write) for write in graph.writes)
+    names = ", ".join(graph.own_name(write) for write in graph.writes)
     aside = "" if graph.rejected_to is None else "; one more for the rejected rows of each source"
     how = "in Spark alone, by its own Kafka connector (penstock jars fetch kafka)"
     return [f"one query for each sink ({names}), {how}{aside}"]
@@ -89,7 +89,7 @@ def _sinks(graph: Graph, *, alone: bool) -> list[str]:
     lines = []
     for write in graph.writes:
         guarantee, why = guaranteed(write.sink, upstream(write), graph, alone=alone)
-        lines.append(f"sink '{graph.name(write)}': {guarantee}, {why}")
+        lines.append(f"sink '{graph.own_name(write)}': {guarantee}, {why}")
     if graph.rejected_to is None:
         return [*lines, "rejected rows: counted only; Python that raises stops the job (no rejected_to)"]
     place = graph.rejected_to.goes_to() or f"'{graph.rejected_to.name}'"

@@ -19,6 +19,7 @@ from penstock.schema import Schema, parse_type
 __all__ = ["Expression", "aggregate", "aggregate_calls", "is_aggregate", "parse", "predicate", "scalar"]
 
 _NEVER_NULL = (exp.Literal, exp.Boolean, exp.Is, exp.HexString, exp.RawString)
+_BARE_CALLS = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentUser, exp.SessionUser)
 _AROUND_AGGREGATES = (exp.Filter, exp.WithinGroup)
 
 
@@ -171,10 +172,24 @@ def _is_inside_aggregate(tree: exp.Expr) -> bool:
 
 
 def _typed(tree: exp.Expr, sql: str, schema: Schema, node: str) -> Expression:
+    _check_calls_without_parentheses(tree, sql, schema, node)
     inference = Inference(schema, sql, node)
     kind = inference.infer(tree)
     _check_carried(kind, sql, node)
     return Expression(sql, str(kind), frozenset(inference.columns), _is_nullable(tree.unnest(), schema))
+
+
+def _check_calls_without_parentheses(tree: exp.Expr, sql: str, schema: Schema, node: str) -> None:
+    """Refuse words that are a column here, or a function: sqlglot and Spark do not agree which."""
+    for call in tree.find_all(*_BARE_CALLS):
+        word = call.sql("spark").split("(")[0].lower()
+        if not call.args.get("this") and word in (name.lower() for name in schema.names):
+            message = f"'{word}' is a function of Spark SQL, and there is a column of that name, in \"{sql}\""
+            raise BadExpression(message, node=node, hint=f"write `{word}` for the column, {word}() for the function")
+    for column in tree.find_all(exp.Column):
+        if column.name.lower() == "current_path" and not column.this.args.get("quoted"):
+            message = f"'{column.name}' is a function of Spark SQL in \"{sql}\""
+            raise BadExpression(message, node=node, hint=f"write `{column.name}` for the column")
 
 
 def _check_carried(kind: Type, sql: str, node: str) -> None:

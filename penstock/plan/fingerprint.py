@@ -20,6 +20,7 @@ from penstock.contracts import Connector, Source
 from penstock.durations import span_text
 from penstock.plan.graph import Graph, aside, upstream
 from penstock.plan.lags import lag_us
+from penstock.plan.naming import node_id
 from penstock.plan.node import BUCKETS, SINCE_LATER, Node
 from penstock.plan.nodes import EventTime, Write
 from penstock.plan.partials import halves
@@ -35,7 +36,8 @@ class Described:
     """What a checkpoint keeps of a node.
 
     `meaning` is what gives its state its meaning, part by part; empty if it has none. `does` is for people; `code` is
-    a hash of its arguments and of the functions that it calls; `place` is where a sink's rows go.
+    a hash of its arguments and of the functions that it calls; `place` is where a sink's rows go. `named` says whether
+    its author named it; older checkpoints do not.
     """
 
     kind: str
@@ -44,15 +46,16 @@ class Described:
     code: str
     meaning: dict[str, str]
     place: str = ""
+    named: bool | None = None
 
 
 def described(graph: Graph) -> dict[str, Described]:
-    """Describe a plan, node by node, under their names."""
-    found = {graph.name(node): _described(node, graph) for node in graph.nodes}
+    """Describe a plan, node by node, under their ids."""
+    found = {graph.id(node): _described(node, graph) for node in graph.nodes}
     sink = graph.rejected_to
     if sink is not None:
         does = f"rejected rows to {type(sink).__name__}"
-        found[sink.name] = Described("write", [], does, _code(sink), {}, sink.goes_to())
+        found[node_id("write", sink.name)] = Described("write", [], does, _code(sink), {}, sink.goes_to())
     return found
 
 
@@ -63,13 +66,13 @@ def fingerprint(node: Node) -> str:
 
 def fingerprints(graph: Graph) -> dict[str, str]:
     """Return the fingerprint of each stateful node by its name."""
-    return {graph.name(node): fingerprint(node) for node in graph.stateful}
+    return {graph.own_name(node): fingerprint(node) for node in graph.stateful}
 
 
 def skeleton(graph: Graph) -> str:
     """Return the hash of all that Spark's checkpoint depends on: sources, their branches, and state."""
     main = [write for write in graph.writes if aside(write) is None]
-    reads = [[graph.name(node) for node in upstream(write) if node in graph.reads] for write in main]
+    reads = [[graph.own_name(node) for node in upstream(write) if node in graph.reads] for write in main]
     modes = [write.updating for write in main]
     return _hash([reads, modes, fingerprints(graph)])
 
@@ -121,9 +124,9 @@ def _aggregator(what: Aggregator) -> str:
 
 
 def _described(node: Node, graph: Graph) -> Described:
-    inputs = [graph.name(one) for one in node.inputs]
+    inputs = [graph.id(one) for one in node.inputs]
     place = node.sink.goes_to() if isinstance(node, Write) else ""
-    return Described(node.kind, inputs, node.detail, _code(node), meaning(node), place)
+    return Described(node.kind, inputs, node.detail, _code(node), meaning(node), place, node.name is not None)
 
 
 def _code(value: Any) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from graphlib import TopologicalSorter
 
 from penstock.contracts import REJECTED, Sink
-from penstock.errors import DuplicateName, MissingSink
+from penstock.errors import MissingSink
 from penstock.plan.expressions import predicate, scalar
+from penstock.plan.naming import node_id, own_names, public_names
 from penstock.plan.node import Node
 from penstock.plan.nodes import Read, Side, Write
 
@@ -17,8 +17,8 @@ from penstock.plan.nodes import Read, Side, Write
 class Graph:
     """Nodes in an order in which inputs come first.
 
-    Invariants: names are unique; the first nodes read, the last ones write; equal nodes are one. There can be no
-    cycle, for a node is frozen and built after its inputs.
+    Invariants: `names` are unique, `own_names` among sources, among operators and among sinks; the first nodes read,
+    the last ones write; equal nodes are one. There can be no cycle, for a node is frozen and built after its inputs.
     """
 
     def __init__(self, outputs: tuple[Write, ...], rejected_to: Sink | None = None) -> None:
@@ -33,7 +33,8 @@ class Graph:
         if rejected_to is not None and rejected_to.row_removed is not None:
             predicate(rejected_to.row_removed, REJECTED, node=f"rejected_to '{rejected_to.name}' remove")
         self.nodes = tuple(_in_order(_with_late(outputs)))
-        self.names = _names(self.nodes, rejected_to)
+        self.own_names = own_names(self.nodes, rejected_to)
+        self.names = public_names(self.own_names)
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
@@ -51,12 +52,20 @@ class Graph:
         return tuple(node for node in self.nodes if node.stateful)
 
     def name(self, node: Node) -> str:
-        """The node's name in this graph."""
+        """The node's name, which no other node of this graph has."""
         return self.names[node]
+
+    def own_name(self, node: Node) -> str:
+        """The node's name among the sources, operators or sinks: state, ledgers and offsets go by it."""
+        return self.own_names[node]
+
+    def id(self, node: Node) -> str:
+        """What a checkpoint knows the node by."""
+        return node_id(node.kind, self.own_names[node])
 
     def label(self, node: Node) -> str:
         """The node as an error names it."""
-        return f"{node.kind} '{self.names[node]}'"
+        return f"{node.kind} '{self.own_names[node]}'"
 
     def consumers(self, node: Node) -> tuple[Node, ...]:
         """The nodes that the node's rows go to."""
@@ -108,32 +117,3 @@ def _in_order(outputs: tuple[Write, ...]) -> list[Node]:
     rank = {"read": 0, "write": 2}
     order = {node: position for position, node in enumerate(sorter.static_order())}
     return sorted(order, key=lambda node: (rank.get(node.kind, 1), order[node]))
-
-
-def _names(nodes: tuple[Node, ...], rejected_to: Sink | None) -> dict[Node, str]:
-    """Name sources and sinks after what they touch, stateful nodes after their method, others by counting."""
-    names: dict[Node, str] = {}
-    for node in nodes:
-        if isinstance(node, Read):
-            names[node] = node.name or node.source.name
-        elif isinstance(node, Write):
-            names[node] = node.name or node.sink.name
-        elif node.name or node.stateful:
-            names[node] = node.name or node.kind
-    taken = list(names.values()) + ([rejected_to.name] if rejected_to else [])
-    _unique(Counter(taken), names)
-    counts = Counter(names.values())
-    for node in nodes:
-        if node not in names:
-            counts[node.kind] += 1
-            names[node] = node.kind if counts[node.kind] == 1 else f"{node.kind}_{counts[node.kind]}"
-    return names
-
-
-def _unique(counts: Counter[str], names: dict[Node, str]) -> None:
-    for name, count in counts.items():
-        if count > 1:
-            kinds = ", ".join(f"{node.kind}" for node, given in names.items() if given == name)
-            message = f"the name '{name}' is used {count} times ({kinds})"
-            hint = 'give one of them a name of its own: .named("..."), so that state and counts stay apart'
-            raise DuplicateName(message, node=name, hint=hint)

@@ -87,7 +87,9 @@ class Inference:
         name, *fields = (part.name for part in _parts(tree))
         if name not in self.schema:
             message = f"unknown column '{name}' in \"{self.sql}\""
-            hint = choices("columns here", self.schema.names, name)
+            whole = ".".join((name, *fields))
+            quote = f"write `{whole}` for the column of that name\n  " if whole in self.schema else ""
+            hint = quote + choices("columns here", self.schema.names, name)
             raise UnknownColumn(message, node=self.node, hint=hint)
         self.columns.add(name)
         kind = read(self.schema.types[name])

@@ -14,7 +14,7 @@ from penstock.plan.joins import LATE, StreamJoin
 from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, Read, Rename, Select, Side, WithColumns
 from penstock.plan.partials import Halves, halves
-from penstock.plan.portable import why_not, why_not_rows
+from penstock.plan.portable import why_not, why_not_names, why_not_rows
 from penstock.plan.process import KeyedProcess
 from penstock.plan.stateful import Aggregate, Deduplicate, Grouped
 
@@ -111,7 +111,9 @@ def _ending(read: Read, chain: tuple[Node, ...], after: Node | None, reasons: di
 def _halved(node: Node) -> Halves | str:
     if node.bucketed:
         return f"{node.kind} is kept by buckets of keys"
-    return halves(node) if isinstance(node, Aggregate) else f"{node.kind} needs whole rows"
+    if not isinstance(node, Aggregate):
+        return f"{node.kind} needs whole rows"
+    return why_not_names(node.input.schema.names) or halves(node)
 
 
 def _only_consumer(graph: Graph, node: Node) -> Node | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
-from penstock.errors import PipelineError
+from penstock.errors import BadSchema, PipelineError
 from penstock.schema import Schema
 
 # Marks a field that nodes did not always have: where it is as if it were not there, fingerprints leave it out.
@@ -15,6 +15,8 @@ SINCE_LATER = {"since": "later"}
 # Of keys, where state is kept by buckets of them. Keys find their state again by it: another number is another state.
 # A bucket costs a call in every epoch that touches it, and is read and written whole.
 BUCKETS = 64
+# How the names of internal columns begin.
+OWN_COLUMNS = "__penstock_"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,7 +37,7 @@ class Node:
 
     def __post_init__(self) -> None:
         try:
-            object.__setattr__(self, "schema", self._checked())
+            object.__setattr__(self, "schema", _without_own(self._checked()))
         except PipelineError as error:
             error.node = error.node or self.label
             raise
@@ -118,6 +120,17 @@ class Node:
             and self._hash == other._hash
             and self._values == other._values
         )
+
+
+def _without_own(schema: Schema) -> Schema:
+    """Refuse columns that would be taken for those that travel beside the user's."""
+    taken = [name for name in schema.names if name.lower().startswith(OWN_COLUMNS)]
+    if taken:
+        message = f"a column cannot be called '{taken[0]}': names that begin with {OWN_COLUMNS} are Penstock's own"
+        raise BadSchema(
+            message, hint="rename it where it is read: give the source another schema, or the file a header"
+        )
+    return schema
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

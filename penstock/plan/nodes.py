@@ -11,7 +11,7 @@ from penstock.durations import span_text
 from penstock.errors import BadSchema, BadValue, DanglingBranch, MissingEventTime, UpdatingStream, choices
 from penstock.plan.expressions import predicate, scalar
 from penstock.plan.node import SINCE_LATER, Node, OneInput
-from penstock.schema import Field, Schema, quoted
+from penstock.schema import Field, Schema, bare
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -43,7 +43,7 @@ class Select(OneInput):
         if not self.columns:
             message = "no column is selected"
             raise BadValue(message, hint=choices("columns here", self.input.schema.names))
-        _keep_key(self, [name for name, sql in self.columns if sql in (name, quoted(name))])
+        _keep_key(self, [name for name, sql in self.columns if name == bare(sql)])
         return Schema(_typed(self, self.columns))
 
     @property
@@ -359,7 +359,7 @@ def _typed(node: OneInput, columns: Columns) -> tuple[Field, ...]:
     """Check expressions against the node's input and return their columns."""
     found = []
     for name, sql in columns:
-        where = node.label if name == sql else f"{node.label} '{name}'"
+        where = node.label if name == bare(sql) else f"{node.label} '{name}'"
         expression = scalar(sql, node.input.schema, node=where)
         found.append(Field(name, expression.type, expression.nullable))
     return tuple(found)
@@ -382,4 +382,4 @@ def final_only(node: Node) -> None:
 
 
 def _columns_text(columns: Columns) -> str:
-    return ", ".join(name if name == sql else f"{sql} as {name}" for name, sql in columns)
+    return ", ".join(name if name == bare(sql) else f"{sql} as {name}" for name, sql in columns)

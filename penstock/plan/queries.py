@@ -34,7 +34,7 @@ class Group:
 
 
 def groups(graph: Graph, known: Mapping[str, Collection[str]] | None = None) -> tuple[Group, ...]:
-    """Return the queries of a plan; `known` are those of its checkpoint, with the names of their sinks and state."""
+    """Return the queries of a plan; `known` are those of its checkpoint, with the ids of their sinks and state."""
     found: list[Group] = []
     main = [write for write in graph.writes if aside(write) is None]
     for mode in (FINAL, UPDATES):
@@ -92,7 +92,7 @@ def source_of(time: EventTime) -> str:
 
 @dataclass
 class _Part:
-    """Outputs that are together: their writes, the names of their state and sinks, and what they wait for."""
+    """Outputs that are together: their writes, the ids of their state and sinks, and what they wait for."""
 
     writes: set[Write]
     nodes: set[str]
@@ -109,7 +109,7 @@ def _waits(write: Write) -> frozenset[tuple[EventTime, int]]:
 
 
 def _nodes(write: Write, graph: Graph) -> set[str]:
-    return {graph.name(node) for node in upstream(write) if node.stateful} | {graph.name(write)}
+    return {graph.id(node) for node in upstream(write) if node.stateful} | {graph.id(write)}
 
 
 def _together(parts: list[_Part], known: Mapping[str, set[str]]) -> list[_Part]:

@@ -6,6 +6,7 @@ from penstock.plan.graph import upstream
 from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, PythonNode, Rename, Select, WithColumns
 from penstock.plan.stateful import Deduplicate, Grouped, Top
+from penstock.schema import bare
 
 
 def varying(node: Node) -> Node | None:
@@ -29,7 +30,7 @@ def naming_columns(node: Node) -> tuple[str, ...]:
             return tuple(new.get(name, name) for name in naming_columns(node.input))
         case Select():
             named = naming_columns(node.input)
-            return tuple(name for name, sql in node.columns if sql in named)
+            return tuple(name for name, sql in node.columns if bare(sql) in named)
         case WithColumns():
             computed = {name for name, _ in node.columns}
             return tuple(name for name in naming_columns(node.input) if name not in computed)

@@ -147,7 +147,21 @@ class Grouped(Stateful):
             message = "neither a key nor a window is given"
             raise BadWindow(message, hint="call key_by() or window() first")
         keys = tuple(self.input.schema.field(name) for name in self.keys)
+        self._check_keys()
         return keys + tuple(Field(name, WINDOW_TYPES[name], False) for name in self.window_columns)
+
+    def _check_keys(self) -> None:
+        """Refuse keys that would be taken for the window, or for one another."""
+        if taken := [name for name in self.window_columns if name in self.keys]:
+            message = f"a key is called '{taken[0]}', as a column of the window's results is"
+            raise BadWindow(
+                message, hint=f'rename it before: .rename(earlier_{taken[0].removeprefix("window_")}="{taken[0]}")'
+            )
+        found: dict[str, str] = {}
+        for name in (*self.keys, *self.window_columns) if self.bucketed else ():
+            if (other := found.setdefault(name.casefold(), name)) != name:
+                message = f"'{other}' and '{name}' differ only in case, and {self.window} takes them for one"
+                raise BadWindow(message, hint=f'rename one before: .rename(other="{name}")')
 
     def _check_updates(self, window: Window) -> None:
         """Refuse updates of windows whose bounds move: an update could not say what it replaces."""

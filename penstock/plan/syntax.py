@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.errors import BadExpression
 from penstock.plan.literals import SUFFIXED
@@ -92,16 +92,26 @@ def _read(sql: object, dialect: type[Spark], node: str) -> exp.Expression:
         tree = sqlglot.parse_one(sql, dialect=dialect, into=exp.Condition, error_message_context=len(sql))
     except _SQLGLOT_ERRORS as error:
         raise _syntax_error(sql, error, node) from None
-    _no_gaps(sql, node)
+    tokens = Spark().tokenize(sql)
+    _no_gaps(sql, tokens, node)
+    _no_foreign_letters(sql, tokens, node)
     if not isinstance(tree, exp.Expression) or tree.key == "block" or sql.rstrip().endswith(";"):
         message = f'more than one expression in "{sql}"'
         raise BadExpression(message, node=node, hint="remove the semicolon")
     return tree
 
 
-def _no_gaps(sql: str, node: str) -> None:
+def _no_foreign_letters(sql: str, tokens: list[Token], node: str) -> None:
+    """Refuse names that sqlglot reads and Spark does not: its names are ASCII unless they are quoted."""
+    for token in tokens:
+        if token.token_type == TokenType.VAR and not token.text.isascii():
+            message = f"'{token.text}' has to be quoted in \"{sql}\""
+            hint = f"Spark SQL takes only ASCII letters in bare names; put it in backticks: `{token.text}`"
+            raise BadExpression(message, node=node, hint=hint)
+
+
+def _no_gaps(sql: str, tokens: list[Token], node: str) -> None:
     """Refuse `f(a,,b)`, which sqlglot reads as `f(a, b)`."""
-    tokens = Spark().tokenize(sql)
     for left, right in pairwise(tokens):
         commas = TokenType.COMMA in (left.token_type, right.token_type)
         if commas and left.token_type in _LIST_STARTS and right.token_type in _LIST_ENDS:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from penstock.errors import BadSchema
-from penstock.schema import parse_type, quoted
+from penstock.schema import ddl_name, parse_type
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _MOST_DIGITS = 38
@@ -41,7 +41,7 @@ class Type:
             return f"decimal({self.size[0]},{self.size[1]})"
         if self.name == "struct":
             pairs = zip(self.fields, self.parts, strict=True)
-            return f"struct<{','.join(f'{quoted(name)}:{part}' for name, part in pairs)}>"
+            return f"struct<{','.join(f'{ddl_name(name)}:{part}' for name, part in pairs)}>"
         return f"{self.name}<{','.join(map(str, self.parts))}>" if self.parts else self.name
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 
 from penstock.folders import Folder
+from penstock.folders.file_names import source_folder
 
 
 class Replays:
@@ -17,7 +18,7 @@ class Replays:
 
     def __init__(self, checkpoint: Folder, source: str) -> None:
         # The dot keeps it in place when a changed plan begins a new generation.
-        self._folder = checkpoint / ".replays" / source
+        self._folder = checkpoint / ".replays" / source_folder(source)
 
     def numbers(self) -> list[int]:
         """Return the numbers of all replays that were noted."""

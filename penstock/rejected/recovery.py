@@ -10,6 +10,7 @@ from penstock.plan.node import Node
 from penstock.plan.nodes import Drop, EventTime, Filter, MapBatches, PythonNode, Read, Rename, Select, WithColumns
 from penstock.plan.stateful import Deduplicate
 from penstock.rejected.rows import RejectedRow
+from penstock.schema import bare
 
 _KEEP_ALL = (Filter, EventTime, Deduplicate, Read)
 
@@ -62,7 +63,7 @@ def _names(node: Node, graph: Graph) -> dict[str, str]:
         raise Lost(message)
     before = _names(node.inputs[0], graph)
     if isinstance(node, Select):
-        return {name: before[bare] for name, sql in node.columns if (bare := sql.strip("`")) in before}
+        return {name: before[own] for name, sql in node.columns if (own := bare(sql)) in before}
     if isinstance(node, WithColumns):
         return {name: source for name, source in before.items() if name not in dict(node.columns)}
     if isinstance(node, Rename):

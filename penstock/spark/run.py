@@ -151,7 +151,7 @@ class Run:
     def report(self) -> Report:
         """Return what was done over all epochs of the checkpoint."""
         newest = [writer.records.newest() for writer in self.writers]
-        report = reported(newest, watermarks=self._figures.watermarks(), ended=self.ended)
+        report = reported(newest, self.graph, watermarks=self._figures.watermarks(), ended=self.ended)
         report.backpressure_ratio = self._pressure.mean
         return report
 
@@ -221,7 +221,7 @@ class Run:
         for frame, write in zip(query.frames, query.outputs, strict=True):
             write.sink.open(schema_of(frame.drop(*hidden(frame.columns))), write.input.key)
             if write.sink.partitions is not None:
-                write.sink.partitions = kept.get(self.graph.name(write), write.sink.partitions)
+                write.sink.partitions = kept.get(self.graph.own_name(write), write.sink.partitions)
         for write in query.asides:
             write.sink.open(write.schema, ())
 
@@ -249,7 +249,7 @@ class Run:
             writer.spark_watermark = SparkWatermark(running, spark)
         writer.on_done = partial(self._note_progress, query, writer)
         self.writers.append(writer)
-        parted = {self.graph.name(write): write.sink.partitions for write in query.outputs}
+        parted = {self.graph.own_name(write): write.sink.partitions for write in query.outputs}
         counts = {name: number for name, number in parted.items() if number is not None}
         keep_partitions(self.checkpoint.folder, query.name, counts)
         chosen = query_settings(self.settings, branches=query.branches, fast=self.pace == "fast")
@@ -328,7 +328,7 @@ class Run:
     @property
     def _unclosed(self) -> list[str]:
         """The windows that no event time ends."""
-        return [self.graph.name(node) for node in self.graph.nodes if isinstance(node, Grouped) and node.bucketed]
+        return [self.graph.own_name(node) for node in self.graph.nodes if isinstance(node, Grouped) and node.bucketed]
 
     def _offsets(self, read: Any) -> Offsets:
         if by_connector(read.source, self.settings):

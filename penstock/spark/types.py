@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections.abc import Callable, Iterator
 
-from penstock.schema import Field, Schema, parse_type
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from penstock.schema import Field, Schema, ddl_name, parse_type
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 # For `to_json`, which writes milliseconds unless it is asked for more.
 _MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
@@ -13,4 +19,33 @@ EXACT_TIMES = {"timestampFormat": f"{_MICROS}XXX", "timestampNTZFormat": _MICROS
 
 def schema_of(frame: DataFrame) -> Schema:
     """Return the schema that Spark found, which is what a sink is given."""
-    return Schema(tuple(Field(f.name, parse_type(f.dataType.simpleString()), f.nullable) for f in frame.schema.fields))
+    return Schema(tuple(Field(f.name, parse_type(type_text(f.dataType)), f.nullable) for f in frame.schema.fields))
+
+
+def type_text(kind: DataType) -> str:
+    """Return a type as SQL; in Spark's own text the names of fields are not quoted."""
+    if isinstance(kind, StructType):
+        return f"struct<{','.join(f'{ddl_name(f.name)}:{type_text(f.dataType)}' for f in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{type_text(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{type_text(kind.keyType)},{type_text(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def with_plain_names(frame: DataFrame) -> DataFrame:
+    """Number the columns if PySpark would misread a name: it takes "a.b" for a field, and stops at backticks."""
+    odd = any("." in name or "`" in name for name in frame.columns)
+    return frame.toDF(*(f"c{number}" for number in range(len(frame.columns)))) if odd else frame
+
+
+def map_in_arrow(frame: DataFrame, function: ArrowFunction, ddl: str) -> DataFrame:
+    """Call a function on Arrow batches, whatever the columns are called."""
+    names, plain = frame.columns, with_plain_names(frame)
+    if plain is frame:
+        return frame.mapInArrow(function, ddl)
+
+    def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    return plain.mapInArrow(renamed, ddl)

@@ -49,18 +49,19 @@ def test_a_lost_state_is_shown_in_a_table() -> None:
     once = windows(rows().filter("v > 1"), ps.tumbling("1m")).aggregate(n="count(*)", total="sum(v)")
     found = changed(out(once), out(rows().event_time("ts", "5s").deduplicate("k", within="9s"), "unique"))
     assert found.table == (
-        "  node                       state         change\n"
-        "  source 'rows'              goes on       -\n"
-        "  filter                     -             added\n"
-        "  event_time 'event_time_2'  -             added\n"
-        "  deduplicate                begins empty  added\n"
-        "  aggregate                  LOST          window: tumbling(10s) -> tumbling(1m)\n"
-        "  sink 'unique'              -             added\n"
-        "  sink 'out'                 goes on       -"
+        "  node                            state         change\n"
+        "  source 'rows'                   goes on       -\n"
+        "  filter                          -             added\n"
+        "  event_time 'event_time-unique'  -             added\n"
+        "  event_time 'event_time-out'     -             from rows -> filter\n"
+        "  deduplicate                     begins empty  added\n"
+        "  aggregate                       LOST          window: tumbling(10s) -> tumbling(1m)\n"
+        "  sink 'unique'                   -             added\n"
+        "  sink 'out'                      goes on       -"
     )
     assert found.summary == (
         "state of 'deduplicate' begins empty, state of 'aggregate' dropped, sink 'unique' added, "
-        "'filter', 'event_time_2' changed"
+        "'filter', 'event_time-unique', 'event_time-out' changed"
     )
 
 

@@ -82,7 +82,7 @@ def test_only_stateless_nodes_may_follow_updates() -> None:
 def test_names_must_be_unique_where_state_or_data_hangs_on_them() -> None:
     one, two = vwap(), vwap("10s")
     with pytest.raises(errors.DuplicateName, match="'aggregate' is used 2 times"):
-        ps.Pipeline("p", one.to(_sink("a")), two.to(_sink("b")))
+        ps.Pipeline("p", one.union(two).to(_sink("a")))
     graph = ps.Pipeline("p", one.to(_sink("a")), two.named("short").to(_sink("b"))).graph
     assert sorted(graph.names.values()).count("short") == 1
     with pytest.raises(errors.DuplicateName):

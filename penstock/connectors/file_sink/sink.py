@@ -21,10 +21,12 @@ from penstock.connectors.file_sink.places import STAGED
 from penstock.connectors.file_sink.stage import Stage, Staged
 from penstock.connectors.writers import ENDINGS, refuse_types
 from penstock.contracts import Epoch, Guarantee, Sink
-from penstock.errors import BadValue, PenstockError, SinkFailed, choices
+from penstock.errors import BadSchema, BadValue, PenstockError, SinkFailed, choices
 from penstock.masking import masked
 from penstock.schema import Schema
 
+# Of a folder `column=value`, most of what file systems allow is the value's.
+_LONGEST_FOLDER = 120
 _FORGOTTEN_AFTER = 7 * 24 * 3600
 
 
@@ -99,6 +101,14 @@ class FileSink(Sink):
         """Raise a SettingsError if the place cannot be written."""
         with self._failures():
             self._place.check()
+
+    def fits(self, schema: Schema, key: tuple[str, ...]) -> None:
+        """Refuse to part files by a column that is not there, or whose name no folder can have."""
+        for name in self.partition_by:
+            schema.field(name)
+            if len(quote(name, safe=" ")) > _LONGEST_FOLDER:
+                message = f"column '{name}' of partition_by is too long for a folder's name"
+                raise BadSchema(message, hint='rename it before: .rename(other="...")')
 
     def open(self, schema: Schema, key: tuple[str, ...]) -> None:
         """Finish what a crash cut off, and remove what was staged and forgotten."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
+from penstock.connectors.tables.column_names import refuse_names
 from penstock.connectors.tables.connection import refuse_no_connection, resolve
 from penstock.connectors.tables.database import Database, Session, Target
 from penstock.connectors.tables.layout import make_or_check
@@ -106,7 +107,8 @@ class TableSink(Sink):
             raise
 
     def fits(self, schema: Schema, key: tuple[str, ...]) -> None:
-        """Refuse rows that have no key where one is needed."""
+        """Refuse rows that have no key where one is needed, and names that the database cannot hold."""
+        refuse_names(self._connection, schema.names, self.name)
         if self.updates:
             _refuse_key(self.name, self._given_key or key, schema)
 
@@ -117,6 +119,7 @@ class TableSink(Sink):
             self.key = self._given_key or key
             _refuse_key(self.name, self.key, rows)
         self._target = Target(self.name, rows, self.key)
+        refuse_names(self.database.place, rows.names, self.name)
         with self.database.transaction(self.name) as session:
             make_or_check(self.database, session, self._target)
             if self._ledger is not None:

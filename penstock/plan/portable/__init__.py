@@ -6,6 +6,8 @@ decimals, calendar edges, Unicode. An expression that is not on it keeps its nod
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlglot import exp
 
 from penstock.errors import PipelineError
@@ -16,7 +18,7 @@ from penstock.plan.syntax import parse_verbatim
 from penstock.plan.types import read
 from penstock.schema import Schema
 
-__all__ = ["KEY_TYPES", "forms", "native_sql", "translation", "why_not", "why_not_rows"]
+__all__ = ["KEY_TYPES", "forms", "native_sql", "translation", "why_not", "why_not_names", "why_not_rows"]
 
 KEY_TYPES = frozenset({"string", "bigint", "int", "boolean", "date", "timestamp"})
 _HANDLERS = values.HANDLERS | logic.HANDLERS | calls.HANDLERS
@@ -35,13 +37,21 @@ def why_not(sql: str, schema: Schema) -> str | None:
 
 
 def why_not_rows(schema: Schema) -> str | None:
-    """Return what keeps rows out of DuckDB, which takes names that differ in case for one."""
+    """Return what keeps rows out of DuckDB."""
+    if reason := why_not_names(schema.names):
+        return reason
+    wrong = (f"the type {field.type} of {field.name}" for field in schema if not is_carried(read(field.type)))
+    return next(wrong, None)
+
+
+def why_not_names(names: Iterable[str]) -> str | None:
+    """Return which names keep rows out of DuckDB, which takes names that differ in case for one."""
     seen: dict[str, str] = {}
-    for field in schema:
-        if (other := seen.setdefault(field.name.casefold(), field.name)) != field.name:
-            return f"the columns {other} and {field.name}, which differ in case only"
-        if not is_carried(read(field.type)):
-            return f"the type {field.type} of {field.name}"
+    for name in names:
+        if (other := seen.setdefault(name.casefold(), name)) != name:
+            return f"the columns {other} and {name}, which differ in case only"
+        if {"{", "}"} & {*name}:
+            return f"the column {name}, which has braces in its name"
     return None
 
 

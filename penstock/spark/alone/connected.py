@@ -108,7 +108,7 @@ class ConnectedRun:
     def report(self) -> Report:
         """Return what was done over all batches of the checkpoint, as Spark told it."""
         newest = [meter.records.newest() for meter in self.meters]
-        return reported(newest, watermark=self.meters[0].progress.watermark)
+        return reported(newest, self.graph, watermark=self.meters[0].progress.watermark)
 
     # --- starting -------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class ConnectedRun:
         for query in self._compiled:
             owned = [node for node in query.nodes if node not in seen]
             seen |= set(owned)
-            made.append(Meter(query, owned, self.graph, self.checkpoint.records(query.name)))
+            made.append(Meter(query, owned, self.graph, self.checkpoint))
         return made
 
     def _start(self, query: ConnectedQuery) -> None:

@@ -90,7 +90,7 @@ class _Compiler:
         )
 
     def output(self, write: Write) -> ConnectedQuery:
-        name, reached = self.graph.name(write), set(upstream(write))
+        name, reached = self.graph.own_name(write), set(upstream(write))
         nodes = tuple(node for node in self.graph.nodes if node in reached)
         frame = self._frame(write.input).select(*map(column, write.schema.names))
         reads = tuple(node for node in nodes if isinstance(node, Read))

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from penstock.folders import Folder
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
 from penstock.plan.nodes import Read
 from penstock.report import Progress
 from penstock.spark.alone.connected_queries import ConnectedQuery
+from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.epochs.records import Records, Totals
 from penstock.spark.epochs.tally import Counted, tally
 
@@ -20,9 +20,9 @@ from penstock.spark.epochs.tally import Counted, tally
 class Meter:
     """Adds up the batches of one query; `owned` are the nodes that no other query counts."""
 
-    def __init__(self, query: ConnectedQuery, owned: list[Node], graph: Graph, folder: Folder) -> None:
+    def __init__(self, query: ConnectedQuery, owned: list[Node], graph: Graph, checkpoint: Checkpoint) -> None:
         self.query, self.owned, self.graph = query, owned, graph
-        self.records = Records(folder)
+        self.records = Records(checkpoint.records(query.name), ids=checkpoint.ids)
         self.batch = -1
         self.reached: dict[str, dict[str, Any]] = {}
         self._totals: Totals | None = None
@@ -59,7 +59,7 @@ class Meter:
             staged[self.graph.name(self.query.stateful)] = {"late": late}
         observed = {name: seen["rows"] for name, seen in metrics.items() if name.startswith("out:")}
         whole = tally(self.graph, list(self.query.nodes), staged, observed)
-        return {self.graph.name(node): whole[self.graph.name(node)] for node in self.owned}
+        return {self.graph.id(node): whole[self.graph.name(node)] for node in self.owned}
 
     def _figures(self, batch: dict[str, Any], out: int) -> None:
         seconds = max(batch["batchDuration"], 1) / 1000
@@ -73,7 +73,7 @@ class Meter:
 
     def _progress(self, totals: Totals) -> Progress:
         counts = totals.counts.values()
-        reads = [self.graph.name(node) for node in self.owned if isinstance(node, Read)]
+        reads = [self.graph.id(node) for node in self.owned if isinstance(node, Read)]
         return Progress(
             epochs=totals.epochs,
             rows_in=sum(totals.counts.get(name, {}).get("rows_in", 0) for name in reads),

@@ -43,7 +43,7 @@ def check_connectors(name: str, graph: Graph, settings: Settings) -> None:
 
 def warn_of_earlier_rows(graph: Graph, checkpoint: Checkpoint) -> None:
     """Say which sinks have epochs that this checkpoint, new as it is, knows nothing of."""
-    sinks = {graph.name(write): write.sink for write in graph.writes}
+    sinks = {graph.own_name(write): write.sink for write in graph.writes}
     sinks |= {graph.rejected_to.name: graph.rejected_to} if graph.rejected_to else {}
     for name, sink in sinks.items() if checkpoint.is_new else ():
         if sink.used_before(name):

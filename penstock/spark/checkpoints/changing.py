@@ -11,6 +11,7 @@ from penstock.errors import CheckpointMismatch
 from penstock.folders import Folder
 from penstock.plan.changes import Changes, check_names, compare, reached_anew
 from penstock.plan.fingerprint import Described
+from penstock.plan.naming import node_name
 from penstock.spark.checkpoints.history import History
 
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -59,7 +60,8 @@ def migration(
     """Return what a changed plan needs, or None if it is not changed; raises if it may not go on."""
     check_names(allowed, old.nodes, new.nodes)
     changes = compare(old.nodes, new.nodes)
-    moved = any(old.times.get(node, lane) != lane for node, lane in new.times.items())
+    times = {changes.renames.get(node, node): lane for node, lane in old.times.items()}
+    moved = any(times.get(node, lane) != lane for node, lane in new.times.items())
     queries = (
         {name: History(data / "queries" / name) for name in (data / "queries").names()}
         if (changes or moved or partitions)
@@ -127,7 +129,7 @@ def _parted(data: Folder, query: str, old: Version) -> list[str]:
     noted = data.read(_partitions_file(query))
     with contextlib.suppress(ValueError):
         return list(json.loads(noted or b""))
-    return [name for name, node in old.nodes.items() if node.kind == "write"]
+    return [node_name("write", id) for id, node in old.nodes.items() if node.kind == "write"]
 
 
 def _is_open(history: History) -> bool:

@@ -22,17 +22,21 @@ from typing import Any
 
 from penstock.errors import CheckpointDamaged, CheckpointError, CheckpointMismatch, DiskFull, SettingsError, StoreFailed
 from penstock.folders import Folder, folder
+from penstock.folders.file_names import source_folder
 from penstock.plan.changes import compare
 from penstock.plan.fingerprint import Described, described, fingerprints, skeleton
 from penstock.plan.graph import Graph
 from penstock.plan.lanes import split_lanes
+from penstock.plan.naming import node_id, node_name
 from penstock.plan.nodes import EventTime
+from penstock.plan.renaming import by_ids, renames
 from penstock.settings import Settings
 from penstock.spark.checkpoints.changing import Migration, Version, migration
 from penstock.spark.checkpoints.generations import begin_generation, drop_leftovers, generation, make_current
 from penstock.spark.checkpoints.lease import lease_on
 from penstock.spark.epochs.clock import Ticks
 from penstock.spark.epochs.declared import WAKEUPS, Declared
+from penstock.spark.epochs.records import rename_records
 from penstock.spark.epochs.staging import Staging
 from penstock.windows import FIRST_US
 
@@ -58,7 +62,7 @@ class Identity:
     @property
     def version(self) -> Version:
         """The plan, as another one is compared with it."""
-        nodes = {name: Described(**node) for name, node in self.plan.items()}
+        nodes = by_ids({name: Described(**node) for name, node in self.plan.items()})
         return Version(self.pipeline, nodes, self.times, self.skeleton)
 
 
@@ -81,6 +85,8 @@ class Checkpoint:
         """Open it; the nodes in `allow_drop` may lose their state, and only one that `migrates` may change its plan."""
         self.migration: Migration | None = None
         self.is_new = False
+        # How nodes are called now that records of epochs know by another name.
+        self.ids: dict[str, str] = {}
         settings = settings or Settings()
         self.root, self.retention = folder(where), settings.checkpoint_retention
         self.state_partitions = settings.state_partitions
@@ -109,11 +115,11 @@ class Checkpoint:
 
     def source(self, name: str) -> Folder:
         """The folder where a source keeps its notes."""
-        return self.folder / "sources" / name
+        return self.folder / "sources" / source_folder(name)
 
     def messages(self, name: str) -> Folder:
         """The folder by which Spark's planner, a process on this machine, tells the driver how a source goes on."""
-        return (self.near or self.folder) / "sources" / name
+        return (self.near or self.folder) / "sources" / source_folder(name)
 
     def records(self, name: str) -> Folder:
         """The folder of what the epochs of one query did."""
@@ -166,6 +172,7 @@ class Checkpoint:
             raise CheckpointMismatch(message, hint=_forking(self.root, found.pipeline, mine.pipeline))
         if generation(self.root) > 1 or (self.root / "generations").names():
             drop_leftovers(self.root)
+        self.ids = _ids_now(found, mine)
         if not migrates or not found.plan:
             _same_state(found, mine, self.root)
             return found
@@ -174,9 +181,12 @@ class Checkpoint:
         if needed is None:
             return found
         self.folder, self.migration = begin_generation(self.root, self.folder), needed
-        for name in needed.changes.of("added"):
+        rename_records(self.folder / "epochs", self.ids)
+        _rename_timers(self.folder, self.ids)
+        self.ids = {}
+        for name in needed.changes.new_sources:
             # What another source noted under this name would be misread.
-            self.folder.remove(f"sources/{name}")
+            self.folder.remove(f"sources/{source_folder(name)}")
         return replace(mine, lineage=found.lineage, first_us=found.first_us)
 
     def _begin(self, mine: Identity) -> None:
@@ -193,7 +203,7 @@ class Checkpoint:
 def identity(pipeline: str, graph: Graph, lane: str) -> Identity:
     """Return what a new checkpoint of a pipeline belongs to."""
     lanes = split_lanes(graph, lane)
-    times = {graph.name(node): lanes.lane(node) for node in graph.nodes if isinstance(node, EventTime)}
+    times = {graph.own_name(node): lanes.lane(node) for node in graph.nodes if isinstance(node, EventTime)}
     plan = {name: asdict(node) for name, node in described(graph).items()}
     lineage = uuid.uuid4().hex[:12]
     return Identity(FORMAT, pipeline, lineage, skeleton(graph), fingerprints(graph), times, plan, FIRST_US)
@@ -220,6 +230,23 @@ def read_identity(data: Folder) -> Identity | None:
 def write_identity(data: Folder, identity: Identity) -> None:
     """Begin a checkpoint, or a generation of one."""
     data.write(IDENTITY, json.dumps(asdict(identity), indent=2).encode())
+
+
+def _ids_now(found: Identity, mine: Identity) -> dict[str, str]:
+    """Return the ids that nodes of a checkpoint have in a plan, by what its records call them, where these differ."""
+    ids = {name: node_id(node["kind"], node_name(node["kind"], name)) for name, node in found.plan.items()}
+    moved = renames(found.version.nodes, mine.version.nodes)
+    now = {name: moved.get(id, id) for name, id in ids.items()}
+    return {name: id for name, id in now.items() if name != id}
+
+
+def _rename_timers(data: Folder, ids: dict[str, str]) -> None:
+    """Let buckets of keys that wait for a time be known by the names that their nodes have now."""
+    for name in data.names() if ids else ():
+        found = data.read(name) if name.startswith("rings-") else None
+        if found is not None:
+            timers = {ids.get(node, node): buckets for node, buckets in json.loads(found).items()}
+            data.write(name, json.dumps(timers).encode())
 
 
 def _same_state(found: Identity, mine: Identity, root: Folder) -> None:

@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.folders import Folder
+from penstock.folders.file_names import source_folder
 from penstock.folders.journal import journal
+from penstock.plan.naming import node_name
 from penstock.spark.checkpoints.checkpoint import ANEW, Identity
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.layout import FILE as LAYOUT
@@ -240,12 +242,14 @@ def _missing(kept: Kept) -> Iterator[tuple[str, str]]:
 
 def _missing_notes(kept: Kept) -> Iterator[tuple[str, str]]:
     """Yield notes that a source of this kind always leaves."""
-    for name, node in kept.identity.plan.items():
-        kind, notes = str(node["does"]).split(" ")[0], kept.data / "sources" / name
+    for id, node in kept.identity.plan.items():
+        name = node_name(node["kind"], id)
+        where = f"sources/{source_folder(name)}"
+        kind, notes = str(node["does"]).split(" ")[0], kept.data / where
         if kind == "FileSource" and _read_up_to(kept, name, "") and not {"files", "files.jsonl"} & {*notes.names()}:
-            yield f"sources/{name}/files" + (".jsonl" if kept.data.local else ""), GONE
+            yield f"{where}/files" + (".jsonl" if kept.data.local else ""), GONE
         if kind == "TopicSource" and notes.read("reader") != b"spark":
-            yield from ((f"sources/{name}/{one}", GONE) for one in ("reader", "start.json") if notes.read(one) is None)
+            yield from ((f"{where}/{one}", GONE) for one in ("reader", "start.json") if notes.read(one) is None)
 
 
 def missing_records(kept: Kept, query: str) -> list[int]:

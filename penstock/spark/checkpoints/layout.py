@@ -7,7 +7,7 @@ pipeline's author gave.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,10 @@ class QueryLayout:
     rejected: str | None = None
     mark: Mark = field(default_factory=Mark)
 
+    def renamed(self, names: Mapping[str, str]) -> QueryLayout:
+        """Return the same with other names of nodes."""
+        return replace(self, operators=[replace(one, node=names.get(one.node, one.node)) for one in self.operators])
+
     def by_source(self, offsets: Sequence[Any]) -> dict[str, Any]:
         """Give Spark's offsets the names of their sources; their numbers, where no run has noted which is whose."""
         return dict(zip(self.sources or map(str, range(len(offsets))), offsets, strict=False))
@@ -86,6 +90,10 @@ class Layout:
     explain: str = ""
     plan: Any = None
     queries: dict[str, QueryLayout] = field(default_factory=dict)
+
+    def renamed(self, names: Mapping[str, str]) -> Layout:
+        """Return the same with other names of nodes."""
+        return replace(self, queries={name: query.renamed(names) for name, query in self.queries.items()})
 
     def operators(self, query: str) -> int:
         """Return how many stateful operators a query has; 0 if no run has noted it."""
@@ -125,7 +133,7 @@ def query_layout(query: Query) -> QueryLayout:
     """Return the layout of one query, which is a union of frames."""
     graph = query.context.graph
     sources = [name for frame in query.frames for name in sources_of(frame)]
-    sinks = [graph.name(write) for write in (*query.outputs, *query.asides)]
+    sinks = [graph.own_name(write) for write in (*query.outputs, *query.asides)]
     operators = [_lagging(node, graph) for write in query.outputs for node in stateful_above(write)]
     rejected = graph.rejected_to.name if graph.rejected_to else None
     return QueryLayout(sources, sinks, operators, rejected, query.context.whole_mark)
@@ -149,7 +157,7 @@ def _operator(node: Node, graph: Graph) -> Operator:
         keys = list(node.schema.names)
     if isinstance(node, Join | JoinAsof):
         keys = [left for left, _ in node.on]
-    about = (graph.name(node), node.kind, node.detail, keys)
+    about = (graph.own_name(node), node.kind, node.detail, keys)
     if isinstance(node, KeyedProcess):
         return Operator(*about, attributes=list(node.declared.states))
     if not isinstance(node, Grouped):

@@ -45,7 +45,7 @@ def migrate(checkpoint: Checkpoint, spark: SparkSession, graph: Graph, settings:
     assert change is not None
     scratch = copy.copy(checkpoint)
     scratch.folder, scratch.near = checkpoint.folder / "seed", None
-    past = Past(change, read_layout(change.old))
+    past = Past(change, read_layout(change.old).renamed(change.changes.renames))
     checkpoint.folder.write(REACHED, json.dumps(past.reached).encode())
     store = store_settings(checkpoint.root, settings)
     known: dict[str, QueryLayout] = {}
@@ -105,7 +105,7 @@ class _Move:
         head = self.begun.history.read(f"offsets/{epoch}").decode().splitlines()[:2]
         was = self.begun.lines(epoch)
         ticks = max((_ticks(source, line) for source, line in was.items()), default=0)
-        new = dict.fromkeys(self.changes.of("added"), UNREAD)
+        new = dict.fromkeys(self.changes.new_sources, UNREAD)
         known = {name: was.get(name) or self.past.line(name) for name in self.places.sources} | new
         lines = [_line(name, known[name], ticks, self.places) for name in self.places.sources]
         return "\n".join([*head, *lines]).encode()

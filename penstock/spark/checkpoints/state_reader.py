@@ -28,7 +28,9 @@ from penstock.spark.checkpoints.layout import Operator, read_layout
 from penstock.spark.checkpoints.stores import connect, with_store
 from penstock.spark.checkpoints.window_state import OPEN, windows_in
 from penstock.spark.lowering.context import column
+from penstock.spark.lowering.spark_time import OTHER_WINDOW
 from penstock.spark.session import session
+from penstock.spark.types import type_text
 
 _TWO_VALUES = ("max_by", "min_by")
 Row = dict[str, Any]
@@ -162,7 +164,8 @@ def _shown(raw: DataFrame, operator: Operator, first_us: int) -> DataFrame:
     keys, values = _fields(raw, "key"), _fields(raw, "value")
     # Spark's columns of values are called sum, sum, count: only their places tell them apart.
     frame = raw.select(_renamed("key", keys, "k"), _renamed("value", values, "v"))
-    given = [one for number, field in enumerate(keys) for one in _key(number, field, first_us)]
+    window = OTHER_WINDOW if OTHER_WINDOW in [field.name for field in keys] else "window"
+    given = [one for number, field in enumerate(keys) for one in _key(number, field, window, first_us)]
     merged = _merged(operator, values)
     if merged is not None:
         named = {name: value for (name, _), value in zip(operator.merges, merged, strict=True)}
@@ -180,13 +183,13 @@ def _fields(raw: DataFrame, name: str) -> list[StructField]:
 
 
 def _renamed(name: str, fields: list[StructField], prefix: str) -> Column:
-    kinds = ",".join(f"{prefix}{number}:{field.dataType.simpleString()}" for number, field in enumerate(fields))
+    kinds = ",".join(f"{prefix}{number}:{type_text(field.dataType)}" for number, field in enumerate(fields))
     return F.col(name).cast(f"struct<{kinds}>").alias(prefix)
 
 
-def _key(number: int, field: StructField, first_us: int) -> list[Column]:
+def _key(number: int, field: StructField, window: str, first_us: int) -> list[Column]:
     value = F.col(f"k.k{number}")
-    if field.name in ("window", "session_window") and isinstance(field.dataType, StructType):
+    if field.name in (window, "session_window") and isinstance(field.dataType, StructType):
         bounds = {bound: F.unix_micros(value[bound]) + F.lit(first_us) for bound in ("start", "end")}
         return [F.timestamp_micros(at).alias(f"window_{bound}") for bound, at in bounds.items()]
     return [] if field.name.startswith("__penstock") else [value.alias(field.name)]

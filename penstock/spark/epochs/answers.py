@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from penstock.errors import RunError, SparkFailed
 from penstock.folders import Folder
+from penstock.folders.file_names import file_name
 
 # A task stores that many rows at a time, so that its memory stays bounded; most tasks have fewer.
 CHUNK_ROWS = 65_536
@@ -84,7 +84,7 @@ class NodeAnswers:
 
     @property
     def _prefix(self) -> str:
-        return f"{quote(self.node, safe='')}="
+        return f"{file_name(self.node)}="
 
     def mine(self, names: Iterable[str], partition: int) -> list[str]:
         """Return the files of one partition, in the order in which they were written."""

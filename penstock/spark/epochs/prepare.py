@@ -20,12 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.contracts import Epoch, Sink
 from penstock.errors import PenstockError, SinkFailed, SparkFailed
+from penstock.folders.file_names import file_name
 from penstock.spark.epochs.outbox import Outbox, Share
 from penstock.spark.epochs.placing import PARTITION, placed
 from penstock.spark.epochs.scan import current_bounds, current_epoch, current_partition
 from penstock.spark.epochs.staging import Staging
 from penstock.spark.epochs.whole_input import InputCutShort, demand_end_marker
 from penstock.spark.lowering.compile import Query, tagged
+from penstock.spark.types import map_in_arrow
 
 _TOKENS = "output int, rows bigint, token binary"
 _TOKENS_ARROW = pa.schema([("output", pa.int32()), ("rows", pa.int64()), ("token", pa.binary())])
@@ -52,9 +54,13 @@ def collected(frame: DataFrame) -> list[Made]:
 
 @dataclass(frozen=True)
 class Preparer:
-    """What tasks know of the outputs of a query: sinks and their names, and which epoch an earlier run began."""
+    """What tasks know of the outputs of a query: sinks and their names, and which epoch an earlier run began.
+
+    `nodes` are the names that rows of the outputs are counted by.
+    """
 
     outputs: tuple[tuple[Sink, str], ...]
+    nodes: tuple[str, ...]
     query: str
     lineage: str
     staging: Staging
@@ -75,7 +81,7 @@ class Preparer:
                 row = {"output": made.output, "rows": made.rows, "token": pickle.dumps(made.token)}
                 yield pa.RecordBatch.from_pylist([row], schema=_TOKENS_ARROW)
 
-        return tagged(frames).mapInArrow(tokens, _TOKENS)
+        return map_in_arrow(tagged(frames), tokens, _TOKENS)
 
     def shares(self, spark: SparkSession, epoch: int, bounds: str, shares: Sequence[Share]) -> list[Made]:
         """Hand the rows of the outbox to their sinks, in tasks of their own."""
@@ -129,9 +135,12 @@ class Preparer:
     ) -> Iterator[Made]:
         sink, name = self.outputs[output]
         counter = _Counter(batches)
-        if not self._may_write(sink, number, f"{name}={partition}"):
+        part = f"{file_name(name)}={partition}"
+        if not self._may_write(sink, number, part):
             counter.drain()
-            self.staging.put_counts(number, f"write={name}={partition}", {name: {"dropped": counter.rows}})
+            self.staging.put_counts(
+                number, f"write={name}={partition}", {self.nodes[output]: {"dropped": counter.rows}}
+            )
             return
         epoch = epoch_of(self.lineage, self.query, name, number, bounds)
         try:

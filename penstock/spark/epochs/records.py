@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from penstock.errors import CheckpointDamaged
 from penstock.folders import Folder
 from penstock.report import Counts, Report, Watermark
 from penstock.settings import RETENTION
 
+if TYPE_CHECKING:
+    from penstock.plan.graph import Graph
+
 
 @dataclass
 class Totals:
     """Sums over all epochs so far, and the newest time that entered each event time.
 
-    Where an event time follows partitions, `newest` is the smallest over them, and `partitions` has each one's.
+    `rows` are by the names of sinks, `counts` by the ids of nodes. Where an event time follows partitions, `newest` is
+    the smallest over them, and `partitions` has each one's.
     """
 
     epochs: int = 0
@@ -49,12 +54,26 @@ class Totals:
             self.partitions | dict(partitions or {}),
         )
 
+    def renamed(self, ids: Mapping[str, str]) -> Totals:
+        """Return the same with other ids of nodes."""
+        return replace(self, counts={ids.get(node, node): counted for node, counted in self.counts.items()})
+
+
+def rename_records(folder: Folder, ids: Mapping[str, str]) -> None:
+    """Write the records of all queries anew, under the ids that nodes have now."""
+    for name in folder.files() if ids else ():
+        found = folder.read(name)
+        if found is not None and name.endswith(".json"):
+            totals = _totals(found, f"{folder}/{name}").renamed(ids)
+            folder.write(name, json.dumps(totals.__dict__).encode(), sync=False)
+
 
 class Records:
     """The newest records of one query, as many as there are epochs to go back to."""
 
-    def __init__(self, folder: Folder, keep: int = RETENTION) -> None:
-        self.folder, self.keep = folder, keep
+    def __init__(self, folder: Folder, keep: int = RETENTION, ids: Mapping[str, str] | None = None) -> None:
+        """Open them; `ids` are the ids that nodes have now, where older records call them otherwise."""
+        self.folder, self.keep, self.ids = folder, keep, ids or {}
         self._numbers = sorted(int(name.removesuffix(".json")) for name in folder.names() if name.endswith(".json"))
         self._last: tuple[int, Totals] | None = None
 
@@ -80,7 +99,7 @@ class Records:
         if self._last is not None and number == self._last[0]:
             return self._last[1]
         found = None if number is None else self.folder.read(f"{number}.json")
-        return _totals(found, f"{self.folder}/{number}.json") if found is not None else Totals()
+        return _totals(found, f"{self.folder}/{number}.json").renamed(self.ids) if found is not None else Totals()
 
 
 def totals_before(folder: Folder, epoch: int) -> Totals:
@@ -99,6 +118,7 @@ def _totals(content: bytes, where: str) -> Totals:
 
 def reported(
     newest: Iterable[Totals],
+    graph: Graph,
     *,
     watermark: datetime | None = None,
     watermarks: tuple[Watermark, ...] = (),
@@ -110,8 +130,16 @@ def reported(
     for totals in newest:
         report.epochs = max(report.epochs, totals.epochs)
         report.rows = _sum(report.rows, totals.rows)
-        report.counts |= {name: Counts(**counted) for name, counted in totals.counts.items()}
+        for id, counted in totals.counts.items():
+            report.counts[_public(id, graph)] = Counts(**counted)
     return report
+
+
+def _public(id: str, graph: Graph) -> str:
+    """Return a node's name as reports have it; one that the plan does not have any more is called as it was."""
+    names = {graph.id(node): name for node, name in graph.names.items()}
+    bare = id.removeprefix("source ").removeprefix("sink ")
+    return names.get(id) or (id if bare in names.values() else bare)
 
 
 def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:

@@ -12,19 +12,21 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
 from penstock.contracts import REJECTED, Rejected
 from penstock.errors import PenstockError
 from penstock.folders import Folder
+from penstock.folders.file_names import file_name
 from penstock.rejected.rows import row_json
 from penstock.spark.epochs.origins import Times, named
 
 Kind = Literal["late", "rejected"]
 # Not an epoch: where the planning of epochs leaves its errors.
 PLANNING = -1
+# Where a file of rows holds the name of their node: that of the file may be cut off.
+_NODE = b"node"
 
 
 @dataclass(frozen=True)
@@ -57,19 +59,21 @@ class Staging:
         """Leave rows of one node and task."""
         if rows.num_rows:
             sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, rows.schema) as writer:
-                writer.write_table(rows)
-            self.put(number, f"{kind}={quote(node, safe='')}={part}.arrow", sink.getvalue().to_pybytes())
+            named = rows.replace_schema_metadata({_NODE: node})
+            with pa.ipc.new_stream(sink, named.schema) as writer:
+                writer.write_table(named)
+            self.put(number, f"{kind}={file_name(node)}={_safe(part)}.arrow", sink.getvalue().to_pybytes())
 
     def rows(self, number: int, kind: Kind) -> Iterator[tuple[str, pa.Table]]:
         """Yield what tasks left: (node, rows), in the order of the tasks."""
-        for name, data in self.left(number, f"{kind}="):
+        for _, data in self.left(number, f"{kind}="):
             with pa.ipc.open_stream(data) as reader:
-                yield unquote(name.split("=")[1]), reader.read_all()
+                rows = reader.read_all()
+                yield rows.schema.metadata[_NODE].decode(), rows.replace_schema_metadata()
 
     def put_counts(self, number: int, part: str, counts: dict[str, dict[str, int]]) -> None:
         """Leave what one task counted, by node."""
-        self.put(number, f"counts={part}.json", json.dumps(counts).encode())
+        self.put(number, f"counts={_safe(part)}.json", json.dumps(counts).encode())
 
     def put_times(
         self,
@@ -174,3 +178,9 @@ def rejected_rows(node: str, epoch: int, rows: list[tuple[str, dict[str, Any]]])
         ],
         schema=REJECTED.arrow,
     )
+
+
+def _safe(part: str) -> str:
+    """Return what names a task, with the name of a node in it, as a part of a file's name."""
+    *names, number = part.split("=")
+    return "=".join([*(file_name(name, 80) for name in names), number])

@@ -15,7 +15,8 @@ from penstock.spark.lowering.context import Context
 from penstock.spark.lowering.spark_time import time_column
 from penstock.windows import FIRST_US
 
-_METRIC = re.compile(r"([\w:.-]+) -> \[(\d+)(?:,(-?\d+|null))?\]")
+# Names may hold commas, spaces and other signs: one ends where its values begin.
+_METRIC = re.compile(r"(?:^\w*\(|, )(.*?) -> \[(\d+)(?:,(-?\d+|null))?\]")
 _NEWEST = "newest:"
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -25,6 +26,8 @@ def read_metrics(text: str) -> dict[str, int]:
 
     >>> read_metrics("Map(out:event_time -> [3,7], out:filter -> [2])")
     {'out:event_time': 3, 'newest:event_time': 7, 'out:filter': 2}
+    >>> read_metrics("HashMap(out:filter-a, b,c -> [3], again1:x y -> [2,null], out:z -> [1])")
+    {'out:filter-a, b,c': 3, 'again1:x y': 2, 'out:z': 1}
     """
     found: dict[str, int] = {}
     for name, rows, newest in _METRIC.findall(text):

@@ -56,7 +56,7 @@ class EpochWriter:
         self.staging.clear(PLANNING)
         self.staging.forget_errors()
         self.lineage, self.confirm = checkpoint.identity.lineage, checkpoint.confirm
-        self.records = Records(checkpoint.records(query.name), checkpoint.retention)
+        self.records = Records(checkpoint.records(query.name), checkpoint.retention, checkpoint.ids)
         self.rings = RingsOf(checkpoint.folder, query.name)
         self.observed = observed
         self.stopping = threading.Event()
@@ -79,8 +79,10 @@ class EpochWriter:
         varies = any(map(varying, (*query.outputs, *query.asides)))
         self.answers = AnswerStore(self.staging.folder / "answers") if varies else None
         self.behind_late = _behind_late(self.graph)
-        outputs = tuple((write.sink, self.graph.name(write)) for write in query.outputs)
-        self.preparer = Preparer(outputs, query.name, self.lineage, self.staging, self.staging.begun(), self.outbox)
+        outputs = tuple((write.sink, self.graph.own_name(write)) for write in query.outputs)
+        nodes = tuple(map(self.graph.name, query.outputs))
+        begun = self.staging.begun()
+        self.preparer = Preparer(outputs, nodes, query.name, self.lineage, self.staging, begun, self.outbox)
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Run one epoch."""
@@ -173,7 +175,7 @@ class EpochWriter:
         """Publish late and rejected rows in the same epoch."""
         rows: dict[str, int] = {}
         for write in self.query.asides:
-            rows[self.graph.name(write)] = self._publish_late(write, late, number)
+            rows[self.graph.own_name(write)] = self._publish_late(write, late, number)
         if self.behind_late:
             # These have run only now.
             fresh = self._kept(number, "rejected")
@@ -216,7 +218,7 @@ class EpochWriter:
         tables = late.get(late_name(self.graph.name(side.input), side.output))
         table = pa.concat_tables(tables) if tables else side.schema.nullable().arrow.empty_table()
         table = handled(table, side, write, self.query.context)
-        return self._publish(write.sink, self.graph.name(write), table, number)
+        return self._publish(write.sink, self.graph.own_name(write), table, number)
 
     def _publish(self, sink: Sink, name: str, table: pa.Table, number: int) -> int:
         """Write a few rows from here, as the only partition of their sink."""
@@ -236,7 +238,7 @@ class EpochWriter:
     def _sinks(self) -> Iterator[tuple[Sink, str]]:
         """Yield every sink that this query writes, with its name."""
         for write in (*self.query.outputs, *self.query.asides):
-            yield write.sink, self.graph.name(write)
+            yield write.sink, self.graph.own_name(write)
         if self.graph.rejected_to is not None:
             yield self.graph.rejected_to, self.graph.rejected_to.name
 
@@ -251,7 +253,9 @@ class EpochWriter:
         self.read = {name: _rows_read(staged.get(name, {})) for name in map(self.graph.name, self.graph.reads)}
         # What comes to a node is counted on the way to it; what another query counts is not told again.
         counted = {name: count for name, count in tally(self.graph, nodes, staged, observed).items() if name in mine}
-        totals = self._advanced(self.records.before(number), number, rows, counted, observed)
+        ids = {name: self.graph.id(node) for node, name in self.graph.names.items()}
+        by_id = {ids[name]: count for name, count in counted.items()}
+        totals = self._advanced(self.records.before(number), number, rows, by_id, observed)
         self.records.write(number, totals)
         if self.spark_watermark is not None:
             self.spark_watermark.follow(spark_times(self.query.context, totals.newest))
@@ -271,7 +275,7 @@ class EpochWriter:
 
     def _report(self, number: int, counted: Counted, rows: dict[str, int], seconds: float, totals: Totals) -> None:
         rows_in = sum(counted.get(self.graph.name(node), {}).get("rows_in", 0) for node in self.graph.reads)
-        rows_out = sum(rows.get(self.graph.name(write), 0) for write in self.query.outputs)
+        rows_out = sum(rows.get(self.graph.own_name(write), 0) for write in self.query.outputs)
         progress = self._progress(number, totals)
         progress.rows_in_per_s = rows_in / seconds
         progress.rows_out_per_s = rows_out / seconds
@@ -284,8 +288,8 @@ class EpochWriter:
         return Progress(
             epoch=number,
             epochs=totals.epochs,
-            rows_in=sum(totals.counts.get(self.graph.name(node), {}).get("rows_in", 0) for node in self.graph.reads),
-            rows_out=sum(totals.rows.get(self.graph.name(write), 0) for write in self.query.outputs),
+            rows_in=sum(totals.counts.get(self.graph.id(node), {}).get("rows_in", 0) for node in self.graph.reads),
+            rows_out=sum(totals.rows.get(self.graph.own_name(write), 0) for write in self.query.outputs),
             late=sum(node.get("late", 0) for node in total),
             rejected=sum(node.get("rejected", 0) for node in total),
         )

@@ -34,7 +34,7 @@ from penstock.spark.hidden import EVENT_TIME, ORDER, PREFIX
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.lowering.spark_time import SPARK_TIME, known_to_spark, to_spark
 from penstock.spark.lowering.wakeups import ring, shift_us
-from penstock.spark.types import schema_of
+from penstock.spark.types import map_in_arrow, schema_of
 from penstock.windows import FIRST_US, LAST_US, YEAR_US
 
 BUCKET = PREFIX + "bucket"
@@ -83,7 +83,7 @@ def bucketed(
     given = schema_of(frame).nullable().arrow
     made = Schema((*output.fields, Field(EVENT_TIME, "timestamp"))) if timed else output
     shapes = given, made.nullable().arrow
-    name, label = context.name(node), context.graph.label(node)
+    name, label = context.graph.own_name(node), context.graph.label(node)
     worker = _Worker(
         step,
         *shapes,
@@ -96,7 +96,7 @@ def bucketed(
         ends_at_us=_ends_at(node, context),
     )
     number = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)) if keys else F.lit(0)
-    blobs = frame.withColumn(BUCKET, number.cast("int")).mapInArrow(worker.pack, _BLOB)
+    blobs = map_in_arrow(frame.withColumn(BUCKET, number.cast("int")), worker.pack, _BLOB)
     if context.wakeups is not None:
         blobs = blobs.unionByName(_woken(context.wakeups, name))
     has_time = EVENT_TIME in frame.columns

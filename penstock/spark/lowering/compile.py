@@ -15,6 +15,7 @@ from penstock.native.program import Program
 from penstock.native.translate import program
 from penstock.plan.graph import Graph, aside, stateful_above, upstream
 from penstock.plan.lanes import Prefix, split_lanes
+from penstock.plan.naming import node_id
 from penstock.plan.node import Node
 from penstock.plan.nodes import EventTime, PythonNode, Read, Side, Write
 from penstock.plan.queries import Group, groups, partition_sources, parts_late, time_key
@@ -41,6 +42,7 @@ from penstock.spark.lowering.lower import lower, timed, watermarked
 from penstock.spark.lowering.marks import Marks, mark_column
 from penstock.spark.lowering.wakeups import NAME as WAKEUPS
 from penstock.spark.lowering.wakeups import Wakeups, moved_clock
+from penstock.spark.types import type_text
 from penstock.windows import ALL_TIMES
 
 
@@ -81,10 +83,12 @@ def compile_pipeline(
 
 
 def known_queries(checkpoint: Checkpoint) -> dict[str, set[str]]:
-    """Return the queries of a checkpoint, by the names of their sinks and of the nodes whose state they keep."""
-    layout = read_layout(checkpoint.migration.old if checkpoint.migration else checkpoint.folder)
+    """Return the queries of a checkpoint, by the ids of their sinks and of the nodes whose state they keep."""
+    change = checkpoint.migration
+    layout = read_layout(change.old).renamed(change.changes.renames) if change else read_layout(checkpoint.folder)
     return {
-        name: {*query.sinks, *(operator.node for operator in query.operators)} for name, query in layout.queries.items()
+        name: {*(node_id("write", sink) for sink in query.sinks), *(operator.node for operator in query.operators)}
+        for name, query in layout.queries.items()
     }
 
 
@@ -359,7 +363,7 @@ def tagged(frames: list[DataFrame]) -> DataFrame:
     """Put the outputs of a query in one frame: a single one as it is, several as one column each and a tag."""
     if len(frames) == 1:
         return frames[0]
-    kinds = [frame.schema for frame in frames]
+    kinds = [type_text(frame.schema) for frame in frames]
     parts = []
     for number, frame in enumerate(frames):
         columns = [

@@ -130,7 +130,7 @@ class Context:
 
 def column(name: str) -> Column:
     """A column by its bare name, whatever signs it holds."""
-    return F.col(name if name.startswith("__penstock_") else f"`{name.replace('`', '``')}`")
+    return F.col(f"`{name.replace('`', '``')}`")
 
 
 def with_key(frame: DataFrame, sink: Sink) -> DataFrame:

@@ -18,7 +18,7 @@ from penstock.spark.lowering.gates import late_aside
 from penstock.spark.lowering.lower import lower
 from penstock.spark.lowering.python_state import aggregated, collected, finished, folded, reduced, running
 from penstock.spark.lowering.ranks import BEST, best_rows, ranked
-from penstock.spark.lowering.spark_time import SPARK_TIME, from_spark, with_spark_time
+from penstock.spark.lowering.spark_time import SPARK_TIME, from_spark, window_name, with_spark_time
 from penstock.spark.lowering.window_buckets import in_buckets
 from penstock.spark.types import schema_of
 from penstock.windows import Window
@@ -111,7 +111,7 @@ def _groups(node: Grouped, context: Context) -> list[Column]:
     # Spark refuses a session window that has no key beside it, and sees through a constant.
     always = F.pmod(F.unix_micros(column(EVENT_TIME)), F.lit(1)).alias("__penstock_all")
     alone = [always] if node.window.kind == "session" and not keys else []
-    return [*keys, *alone, _window(node.window, context, lag_us(node)).alias("window")]
+    return [*keys, *alone, _window(node.window, context, lag_us(node)).alias(window_name(node))]
 
 
 def _window(window: Window, context: Context, later_us: int) -> Column:
@@ -129,10 +129,10 @@ def _results(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
 
 def _shaped(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
     """Give results their window's bounds, and final ones their event time: the last instant of their window."""
-    lag = lag_us(node)
+    lag, window = lag_us(node), window_name(node)
     bounds = ("start", "end")
-    columns = {f"window_{bound}": from_spark(F.col(f"window.{bound}"), context, -lag) for bound in bounds}
+    columns = {f"window_{bound}": from_spark(F.col(f"{window}.{bound}"), context, -lag) for bound in bounds}
     given = [columns[n].alias(n) if node.window and n in columns else column(n) for n in node.schema.names]
     if node.event_time:
-        given.append(from_spark(F.col("window.end"), context, -1 - lag).alias(EVENT_TIME))
+        given.append(from_spark(F.col(f"{window}.end"), context, -1 - lag).alias(EVENT_TIME))
     return frame.select(*given)

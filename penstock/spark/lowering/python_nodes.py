@@ -36,8 +36,9 @@ from penstock.spark.lowering.answered import (
     row_keys,
     row_of,
 )
-from penstock.spark.lowering.context import Context, keep_hidden, row
+from penstock.spark.lowering.context import Context, column, keep_hidden, row
 from penstock.spark.lowering.lower import lower
+from penstock.spark.types import map_in_arrow
 from penstock.spark.udf import array_function
 from penstock.values import Column, Lists, Misfit, Rows, fit_batch, rows_of
 
@@ -65,11 +66,11 @@ def _flat_map(node: FlatMap, context: Context, frame: DataFrame) -> DataFrame:
 @lower.register
 def _map_batches(node: MapBatches, context: Context, frame: DataFrame) -> DataFrame:
     stage = stage_of(node, context)
-    columns = [F.col(f"`{name}`") for name in node.input.schema.names]
+    columns = [column(name) for name in node.input.schema.names]
     if stage.answers is not None:
         columns += [key.alias(name) for name, key in zip(KEYS, row_keys(frame, node.input), strict=True)]
     rows = frame.select(*columns)
-    return context.counted(rows.mapInArrow(stage.batches, node.schema.nullable().ddl), node)
+    return context.counted(map_in_arrow(rows, stage.batches, node.schema.nullable().ddl), node)
 
 
 def flat_schema(node: Node) -> Schema:
@@ -90,13 +91,13 @@ def counted_outputs(frame: DataFrame, node: Node, context: Context) -> DataFrame
     """Count the rows of each output."""
     frame = context.counted(frame, node, rows=F.col(f"{OUT}.main"))
     for name, _ in named_outputs(node):
-        frame = context.counted(frame, node, rows=F.col(f"{OUT}.`side_{name}`"), output=name)
+        frame = context.counted(frame, node, rows=F.col(OUT)[f"side_{name}"], output=name)
     return frame
 
 
 def flat_output(frame: DataFrame, output: str) -> DataFrame:
     """Return the rows of one output of a node that has several."""
-    chosen = f"{OUT}.`{output}`"
+    chosen = f"{OUT}.`{output.replace('`', '``')}`"
     return frame.filter(F.col(chosen).isNotNull()).select(f"{chosen}.*", *keep_hidden(frame))
 
 

@@ -28,7 +28,8 @@ from penstock.spark.epochs.scan import current_epoch
 from penstock.spark.epochs.staging import Staging
 from penstock.spark.hidden import EVENT_TIME, PREFIX
 from penstock.spark.lowering.context import Context, column, row
-from penstock.spark.types import EXACT_TIMES
+from penstock.spark.lowering.spark_time import window_name
+from penstock.spark.types import EXACT_TIMES, with_plain_names
 from penstock.spark.udf import array_function
 from penstock.values import Column as Values
 from penstock.values import Misfit, column_of
@@ -185,7 +186,7 @@ def reduced(frame: DataFrame, node: Reduce, groups: list[Column], context: Conte
     frame = frame.groupBy(*groups).agg(F.collect_list(column(PARTIAL)).alias(OUT))
     frame = frame.withColumn(OUT, fold.finish_udf()(column(OUT)))
     rest = [name for name in node.schema.names if name not in (*node.keys, "window_start", "window_end")]
-    return frame.select(*map(column, node.keys), "window", *(F.col(f"{OUT}.`{name}`") for name in rest))
+    return frame.select(*map(column, node.keys), window_name(node), *(F.col(OUT)[name].alias(name) for name in rest))
 
 
 def running(frame: DataFrame, node: Aggregate | Reduce, context: Context) -> DataFrame:
@@ -196,7 +197,8 @@ def running(frame: DataFrame, node: Aggregate | Reduce, context: Context) -> Dat
     given = frame.select(
         *map(column, node.keys), _pickled()(F.struct(*inputs), keys, _at_or_zero(frame)).alias(PARTIAL)
     )
-    folded = given.groupBy(*map(column, node.keys)).applyInPandasWithState(
+    given = with_plain_names(given)
+    folded = given.groupBy(*map(column, given.columns[:-1])).applyInPandasWithState(
         _folder(folds, isinstance(node, Reduce)),
         f"{OUT} binary",
         "accumulators binary",
@@ -210,7 +212,7 @@ def running(frame: DataFrame, node: Aggregate | Reduce, context: Context) -> Dat
 
 def _folder(folds: dict[str, Fold], whole_row: bool) -> Callable[..., Iterator[pd.DataFrame]]:
     def fold_key(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        rows = [pickle.loads(data) for frame in frames for data in frame[PARTIAL]]
+        rows = [pickle.loads(data) for frame in frames for data in frame.iloc[:, -1]]
         rows.sort(key=lambda one: one[0])
         accs = pickle.loads(bytes(state.get[0])) if state.exists else None
         accs = accs or [fold.call(fold.aggregator.start) for fold in folds.values()]

@@ -11,10 +11,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.plan.nodes import EventTime
+from penstock.plan.stateful import Grouped
 from penstock.spark.hidden import EVENT_TIME, PREFIX
 from penstock.spark.lowering.context import Context, column
 
 SPARK_TIME = PREFIX + "spark_time"
+OTHER_WINDOW = PREFIX + "window"
 DELAY_KEY = "spark.watermarkDelayMs"
 
 
@@ -41,3 +43,8 @@ def known_to_spark(time: Column, name: str) -> Column:
 def with_spark_time(frame: DataFrame, context: Context, later_us: int = 0) -> DataFrame:
     """Add the column for Spark's own windows, so much later than the event time."""
     return frame.withColumn(SPARK_TIME, known_to_spark(to_spark(column(EVENT_TIME), context, later_us), SPARK_TIME))
+
+
+def window_name(node: Grouped) -> str:
+    """Return what Spark's window is called in its state: as ever, unless a column of the results has that name."""
+    return OTHER_WINDOW if "window" in node.schema.names else "window"

@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.contracts import Offsets, Rejected, Source
 from penstock.errors import CheckpointDamaged
 from penstock.folders import Folder
+from penstock.folders.file_names import file_name
 from penstock.folders.journal import LOST
 from penstock.schema import Schema
 from penstock.spark.epochs.declared import WAKEUPS, Declared
@@ -69,7 +70,7 @@ def woken(line: bytes, where: str) -> list[tuple[str, int, bool]]:
 
 def ring(staging: Staging, epoch: int, node: str, bucket: int, at_us: int | None) -> None:
     """Note, in a task, when a bucket of a node wants a turn; None if it no longer does."""
-    staging.put(epoch, f"{_RING}{node}={bucket}.json", json.dumps([node, bucket, at_us]).encode())
+    staging.put(epoch, f"{_RING}{file_name(node)}={bucket}.json", json.dumps([node, bucket, at_us]).encode())
 
 
 def shift_us(folder: Folder | None) -> int:

@@ -1,0 +1,154 @@
+"""The names of a plan's nodes: sources, operators and sinks are namespaces of their own.
+
+A source or sink is named after what it touches, an operator after its method; where two operators would have the same
+name, after the outputs they feed: `aggregate-prices`. What other branches do never moves a name from one node to
+another, for state and counts belong to names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import count
+from typing import Literal
+
+from penstock.contracts import Sink
+from penstock.errors import BadValue, DuplicateName
+from penstock.plan.node import Node
+from penstock.plan.nodes import Read, Side, Write
+
+Space = Literal["source", "operator", "sink"]
+Nodes = tuple[Node, ...]
+# Sources of Penstock's own that a query may have beside the user's.
+RESERVED = ("clock", "wakeups")
+LONGEST = 200
+NAME_RULE = f"use letters, digits, '-', '_' and '.', at least one of them no '.', in up to {LONGEST} bytes"
+
+
+def is_name(name: object) -> bool:
+    """Say whether a user may call a node or a pipeline so: it is a part of files' names too.
+
+    >>> is_name("größe.1"), is_name(".."), is_name("a/b")
+    (True, False, False)
+    """
+    if not isinstance(name, str) or not name.strip(".") or len(name.encode(errors="replace")) > LONGEST:
+        return False
+    return all(sign.isalnum() or sign in "-_." for sign in name)
+
+
+def space(kind: str) -> Space:
+    """Return the namespace of a kind of node."""
+    return "source" if kind == "read" else "sink" if kind == "write" else "operator"
+
+
+def node_id(kind: str, name: str) -> str:
+    """Return what a checkpoint knows a node by: no two nodes of a plan have the same.
+
+    >>> node_id("read", "trades"), node_id("aggregate", "vwap"), node_id("write", "trades")
+    ('source trades', 'vwap', 'sink trades')
+    """
+    return name if space(kind) == "operator" else f"{space(kind)} {name}"
+
+
+def node_name(kind: str, id: str) -> str:
+    """Return the name in an id; older checkpoints have names alone."""
+    return id if space(kind) == "operator" else id.removeprefix(f"{space(kind)} ")
+
+
+def own_names(nodes: Nodes, rejected_to: Sink | None) -> dict[Node, str]:
+    """Name every node; no two of a namespace have the same name."""
+    names: dict[Node, str] = {}
+    for node in nodes:
+        if isinstance(node, Read | Write):
+            names[node] = node.name or (node.source.name if isinstance(node, Read) else node.sink.name)
+        elif node.name:
+            names[node] = node.name
+    _check_spaces(names, rejected_to)
+    names |= _automatic([node for node in nodes if node not in names], names)
+    return {node: names[node] for node in nodes}
+
+
+def public_names(names: Mapping[Node, str]) -> dict[Node, str]:
+    """Return names that tell all nodes apart: where namespaces share one, it is the source's, or the operator's.
+
+    The others are called `sink trades`, or by their kind. Counts and rejected rows go by these names.
+    """
+    first: dict[str, Node] = {}
+    for wanted in ("source", "operator", "sink"):
+        for node, name in names.items():
+            if space(node.kind) == wanted:
+                first.setdefault(name, node)
+    return {
+        node: name if first[name] is node else f"{'sink' if isinstance(node, Write) else node.kind} {name}"
+        for node, name in names.items()
+    }
+
+
+def _check_spaces(names: Mapping[Node, str], rejected_to: Sink | None) -> None:
+    for wanted in ("source", "operator", "sink"):
+        mine = [node for node in names if space(node.kind) == wanted]
+        counts = Counter(names[node] for node in mine)
+        if wanted == "sink" and rejected_to is not None:
+            counts[rejected_to.name] += 1
+        for name, times in counts.items():
+            if times > 1:
+                raise _clash(name, [node for node in mine if names[node] == name], times)
+        if wanted == "source" and (taken := [name for name in RESERVED if name in counts]):
+            message = f"a source cannot be called '{taken[0]}': Penstock has one of that name in its own plans"
+            raise BadValue(message, node=f"read '{taken[0]}'", hint='call it otherwise: .named("...")')
+
+
+def _automatic(nodes: list[Node], given: Mapping[Node, str]) -> dict[Node, str]:
+    """Name operators that have no name of their own: after their method, or after that and the outputs they feed."""
+    outputs = fed(nodes, given)
+    taken = {name for node, name in given.items() if space(node.kind) == "operator"}
+    found: dict[Node, str] = {}
+    for kind in dict.fromkeys(node.kind for node in nodes):
+        groups: dict[tuple[str, ...], list[Node]] = {}
+        for node in (node for node in nodes if node.kind == kind):
+            groups.setdefault(outputs[node], []).append(node)
+        plain = len(groups) == 1 and kind not in taken
+        for names, group in groups.items():
+            found |= _numbered(kind if plain else f"{kind}-{','.join(names)}", group, taken)
+    return found
+
+
+def _numbered(base: str, group: list[Node], taken: set[str]) -> dict[Node, str]:
+    """Name nodes of one method that feed the same outputs; only those without state are told apart by counting."""
+    if group[0].stateful and (base in taken or len(group) > 1):
+        raise _clash(base, group, len(group) + (base in taken))
+    numbers = (base if number == 1 else f"{base}_{number}" for number in count(1))
+    free = (name for name in numbers if name not in taken)
+    return {node: next(free) for node in group}
+
+
+def fed(nodes: list[Node], names: Mapping[Node, str]) -> dict[Node, tuple[str, ...]]:
+    """Return the outputs that each node feeds, sorted; late rows count only where a node has no other output."""
+    main: dict[Node, set[str]] = {node: set() for node in nodes}
+    late: dict[Node, set[str]] = {node: set() for node in nodes}
+    for write, name in names.items():
+        if isinstance(write, Write):
+            _feed(write, name, main, late)
+    return {node: tuple(sorted(main[node] or late[node])) for node in nodes}
+
+
+def _feed(write: Write, name: str, main: dict[Node, set[str]], late: dict[Node, set[str]]) -> None:
+    seen: set[tuple[Node, bool]] = set()
+    waiting = [(one, False) for one in write.inputs]
+    while waiting:
+        found, behind = waiting.pop()
+        if (found, behind) in seen:
+            continue
+        seen.add((found, behind))
+        if found in main:
+            (late if behind else main)[found].add(name)
+        behind = behind or (isinstance(found, Side) and found.put_aside)
+        waiting += [(one, behind) for one in found.inputs]
+
+
+def _clash(name: str, nodes: list[Node], times: int) -> DuplicateName:
+    kinds = ", ".join(dict.fromkeys(node.kind for node in nodes))
+    message = f"the name '{name}' is used {times} times ({kinds})"
+    where = "they feed the same outputs: " if nodes and space(nodes[0].kind) == "operator" else ""
+    hint = f'{where}give one of them a name of its own: .named("..."), so that state and counts stay apart'
+    return DuplicateName(message, node=name, hint=hint)
