@@ -60,7 +60,18 @@ def program(
         partial_node=names[prefix.partial] if prefix.partial else None,
         folds=_folds(prefix, names, inputs),
         inputs=inputs,
+        end=_end(prefix, names),
     )
+
+
+def _end(prefix: Prefix, names: dict[Node, str]) -> Step | None:
+    """Return the aggregate at the end as an error shows it."""
+    node = prefix.partial
+    if node is None:
+        return None
+    listed = ", ".join(f"{what} as {name}" for name, what in node.aggregates if isinstance(what, str))
+    probes = tuple(attempts(row_expressions(node), prefix.last.schema).values())
+    return Step(names[node], node.kind, "SELECT * FROM {input}", listed or node.detail, probes=probes)
 
 
 def _inputs(prefix: Prefix, names: dict[Node, str]) -> Step | None:
@@ -169,10 +180,10 @@ def steps(
     found = []
     timed = False
     for node in prefix.chain:
-        tried = attempts(row_expressions(node), node.inputs[0].schema) if rejects else {}
-        found.append(
-            Step(names[node], node.kind, _sql(node, timed, tried, time_range), node.detail, tuple(tried.values()))
-        )
+        probes = attempts(row_expressions(node), node.inputs[0].schema)
+        tried = probes if rejects else {}
+        sql = _sql(node, timed, tried, time_range)
+        found.append(Step(names[node], node.kind, sql, node.detail, tuple(tried.values()), tuple(probes.values())))
         timed = timed or isinstance(node, EventTime)
     return tuple(found)
 

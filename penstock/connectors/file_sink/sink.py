@@ -20,7 +20,7 @@ from penstock.connectors.file_sink.places import STAGED
 from penstock.connectors.file_sink.stage import Stage, Staged
 from penstock.connectors.writers import ENDINGS, refuse_types
 from penstock.contracts import Epoch, Guarantee, Sink
-from penstock.errors import BadValue, PenstockError, SinkFailed, choices
+from penstock.errors import BadValue, PenstockError, SinkFailed, UnknownColumn, choices
 from penstock.masking import masked
 from penstock.schema import Schema
 
@@ -98,11 +98,19 @@ class FileSink(Sink):
         with self._failures():
             self._place.check()
 
+    def fits(self, schema: Schema, key: tuple[str, ...]) -> None:
+        """Refuse folders by a column that the rows do not have."""
+        for name in self.partition_by:
+            if name not in schema:
+                message = f"partition_by names the unknown column '{name}'"
+                raise UnknownColumn(
+                    message, node=f"files '{self.name}'", hint=choices("columns here", schema.names, name)
+                )
+
     def open(self, schema: Schema, key: tuple[str, ...]) -> None:
         """Finish what a crash cut off, and remove what was staged and forgotten."""
         refuse_types(self.format, schema)
-        for name in self.partition_by:
-            schema.field(name)
+        self.fits(schema, key)
         self._run, self._ledgers = uuid4().hex, {}
         with self._failures():
             # Whoever began it may be at it still: then it is theirs.
