@@ -42,7 +42,9 @@ def resolve(connection: str, settings: Settings) -> Connection:
     if is_address(connection):
         return Connection.parse(connection, IN_PIPELINE)
     message = f"unknown connection '{masked(connection)}'"
-    raise SettingsError(message, hint=choices("connections", ["log", *settings.connections], connection))
+    known = choices("connections", ["log", *settings.connections], connection)
+    hint = f"{known}\n  name it under [settings.connections] of penstock.toml, or write its address: host:9092"
+    raise SettingsError(message, node=IN_PIPELINE, hint=hint)
 
 
 def is_address(connection: str) -> bool:
