@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import BadSchema
+from penstock.errors import BadFunction, BadSchema
+from penstock.functions import check_call
 from penstock.schema import Schema, Shape, ddl_name, parse_type
 
 
@@ -45,6 +46,32 @@ class Aggregator:
     def finish(self, acc: Any) -> Any:
         """Return the result."""
         raise NotImplementedError
+
+
+def result_type(given: Aggregator, node: str) -> str:
+    """Return the type of an aggregator's result; raises what is missing or wrong in it."""
+    label = type(given).__name__
+    for name, example in (("state", '"n bigint, total double"'), ("result", '"double"')):
+        if not hasattr(given, name):
+            message = f"{label} does not say what its {name} is"
+            raise BadFunction(message, node=node, hint=f"add to the class: {name} = {example}")
+    for name in ("start", "add", "merge", "finish"):
+        if getattr(type(given), name) is getattr(Aggregator, name):
+            message = f"{label} has no {name}()"
+            raise BadFunction(message, node=node, hint="an aggregator has start(), add(), merge() and finish()")
+    check_call(given.add, ("acc", *(f"value{n}" for n in range(1, len(given.inputs) + 1))), node)
+    for name, arguments in (("start", ()), ("merge", ("a", "b")), ("finish", ("acc",))):
+        check_call(getattr(given, name), arguments, node)
+    try:
+        state_type(given.state)
+    except BadSchema as error:
+        message = f"state of {label}: {error.message}"
+        raise BadSchema(message, node=node, hint=error.hint) from None
+    try:
+        return parse_type(given.result)
+    except BadSchema as error:
+        message = f"result of {label}: {error.message}"
+        raise BadSchema(message, node=node, hint=error.hint) from None
 
 
 def state_type(shape: Shape) -> str:

@@ -27,14 +27,14 @@ def micros(span: Span, what: str = "span") -> int:
     elif isinstance(span, str) and re.fullmatch(rf"\s*(?:{_PART.pattern}\s*)+", span):
         total = round(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(span)))
     else:
-        message = f"{what} {span!r} is not a span of time"
-        raise BadValue(message, hint='write a number and a unit: "500ms", "5s", "10m", "1h", "1d"')
+        message = f"{span!r} is not a span of time"
+        raise BadValue(message, node=what, hint='write a number and a unit: "500ms", "5s", "10m", "1h", "1d"')
     if total > _LONGEST_US:
-        message = f"{what} {span!r} is longer than all of time"
-        raise BadValue(message, hint=f"the longest span is {_LONGEST_US // _UNITS['d']}d")
+        message = f"{span!r} is longer than all of time"
+        raise BadValue(message, node=what, hint=f"the longest span is {_LONGEST_US // _UNITS['d']}d")
     if total < 0:
-        message = f"{what} {span!r} is negative"
-        raise BadValue(message, hint="a span of time is zero or more")
+        message = f"{span!r} is negative"
+        raise BadValue(message, node=what, hint="a span of time is zero or more")
     return total
 
 
@@ -60,9 +60,14 @@ def instant(time: Time, what: str = "time") -> datetime:
         try:
             time = datetime.fromisoformat(time)
         except ValueError:
-            message = f"{what} {time!r} is not a time"
-            raise BadValue(message, hint='write it as "2026-01-01T10:02:00Z"') from None
+            message = f"{time!r} is not a time"
+            raise BadValue(message, node=what, hint='write it as "2026-01-01T10:02:00Z"') from None
+    if not isinstance(time, datetime):
+        message = f"{time!r} is not a time"
+        raise BadValue(
+            message, node=what, hint='write it as "2026-01-01T10:02:00Z", or pass a datetime with a time zone'
+        )
     if time.tzinfo is None:
-        message = f"{what} {time.isoformat()} has no time zone"
-        raise BadValue(message, hint=f'did you mean "{time.isoformat()}Z"?')
+        message = f"{time.isoformat()} has no time zone"
+        raise BadValue(message, node=what, hint=f'did you mean "{time.isoformat()}Z"?')
     return time.astimezone(UTC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import linecache
 import os
 import re
 import sys
@@ -19,6 +20,7 @@ from penstock.pipeline import Pipeline
 
 MODULE_PREFIX = "penstock_entry_"
 _UNKNOWN_ARGUMENT = re.compile(r"(?P<function>[\w.]+)\(\) got an unexpected keyword argument '(?P<argument>\w+)'")
+_MISSING_ARGUMENT = re.compile(r"(?P<function>[\w.]+)\(\) missing \d+ required")
 Entry = Pipeline | Callable[..., Pipeline]
 
 
@@ -108,22 +110,50 @@ class _explained:
             return f"install it where Penstock is installed: {sys.executable} -m pip install ..."
         if isinstance(error, SystemExit):
             return 'an entry file only builds pipelines; put the rest under if __name__ == "__main__":'
-        return _choices(error)
+        line = linecache.getline(str(self.path.resolve()), _number(self._line(error)))
+        shown = f"the line is: {line.strip()}" if line.strip() else None
+        return "\n  ".join(part for part in (_choices(error), shown) if part) or None
+
+
+def _number(line: int | str) -> int:
+    return line if isinstance(line, int) else 0
 
 
 def _choices(error: BaseException) -> str | None:
     """Return what there is instead of a name that Penstock's own functions and objects do not know."""
+    if isinstance(error, AttributeError) and error.obj is sys.modules["penstock"]:
+        return choices("penstock has", sys.modules["penstock"].__all__, error.name)
+    if isinstance(error, TypeError) and (lacking := _MISSING_ARGUMENT.match(str(error))):
+        found = _function(lacking["function"])
+        return f"it is called as {lacking['function']}{_shown_signature(found)}" if found else None
     if isinstance(error, AttributeError) and type(error.obj).__module__.startswith("penstock."):
         public = [name for name in dir(error.obj) if not name.startswith("_")]
         return choices(f"a {type(error.obj).__name__} has", public, error.name)
     unknown = _UNKNOWN_ARGUMENT.match(str(error)) if isinstance(error, TypeError) else None
-    function: Any = sys.modules["penstock"]
-    for name in unknown["function"].split(".") if unknown else []:
-        function = getattr(function, name, None)
-    if unknown is None or not callable(function):
+    function = _function(unknown["function"]) if unknown else None
+    if unknown is None or function is None:
         return None
     known = [name for name in inspect.signature(function).parameters if name != "self"]
     return choices(f"{unknown['function']} takes", known, unknown["argument"])
+
+
+def _function(name: str) -> Callable[..., Any] | None:
+    """Return a function or method of Penstock's by the name that Python's errors have for it."""
+    found: Any = sys.modules["penstock"]
+    streams = sys.modules["penstock.stream"]
+    for part in name.split("."):
+        found = getattr(found, part, None) or getattr(streams, part, None)
+    return found if callable(found) else None
+
+
+def _shown_signature(function: Callable[..., Any]) -> str:
+    """Return the parameters without their types."""
+    shown = [
+        each.replace(annotation=inspect.Parameter.empty)
+        for name, each in inspect.signature(function).parameters.items()
+        if name != "self"
+    ]
+    return str(inspect.Signature(shown))
 
 
 def _first(error: BaseException) -> str:
@@ -168,5 +198,5 @@ def _build(entry: Entry, given: Mapping[str, str], path: Path) -> Pipeline:
         built: object = entry(**arguments)
     if not isinstance(built, Pipeline):
         message = f"{path}: {entry.__name__}() returned {type(built).__name__}, not a Pipeline"
-        raise BadEntry(message)
+        raise BadEntry(message, hint="end it with: return ps.Pipeline(name, stream.to(sink))")
     return built

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from penstock.checks import shown, text
 from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.datagen import DataGen
 from penstock.connectors.file_changes import OnChange
@@ -41,6 +42,7 @@ def read_files(
     the schema, in any column, are rejected and counted, or fail the job. `header` to `null` are of csv; by default the
     first line is a header if it has the name of a column.
     """
+    text(path, "read_files path", '"trades/*.csv"')
     given = Schema(schema) if schema is not None else None
     options = CsvOptions(header, delimiter, quote, escape, null, encoding)
     more: dict[str, Any] = {"options": options, "on_change": on_change}
@@ -115,6 +117,6 @@ def datagen(
 def read(source: Source) -> Stream:
     """Read any source: subclass `Source` for one of your own."""
     if not isinstance(source, Source):
-        message = f"{source!r} is not a source"
+        message = f"{shown(source)} is not a source"
         raise BadValue(message, node="read", hint="pass an object of a class that extends penstock.Source")
     return Stream(Read(source=source))

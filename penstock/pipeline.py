@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from penstock import checks
 from penstock.connectors.catalog import sink_from_spec, source_from_spec
 from penstock.contracts import Sink
 from penstock.errors import BadValue, PipelineError, choices
@@ -15,7 +16,6 @@ from penstock.plan.chains import check_chains
 from penstock.plan.draw import to_dot, to_mermaid
 from penstock.plan.explain import explain
 from penstock.plan.graph import Graph
-from penstock.plan.naming import NAME_RULE, is_name
 from penstock.plan.overload import Overload, check_overload
 from penstock.plan.pace import Pace, check_pace
 from penstock.report import Report
@@ -52,10 +52,12 @@ class Pipeline:
         pace: Pace = "throughput",
         overload: Overload = "block",
     ) -> None:
-        self.name, self.pace, self.overload = _name(name), pace, overload
+        self.name = checks.name(name, "Pipeline", "a pipeline's name")
+        self.pace, self.overload = pace, overload
+        checks.optional_sink(rejected_to, f"{name} / rejected_to")
         for output in outputs:
             if not isinstance(output, Output):
-                message = f"{output!r} is not an output"
+                message = f"{checks.shown(output)} is not an output"
                 raise BadValue(message, node=name, hint="end a stream with .to(sink) and pass what it returns")
         try:
             self.graph = Graph(tuple(output.node for output in outputs), rejected_to)
@@ -138,10 +140,3 @@ class Pipeline:
         """Read a plan that `to_json` wrote."""
         name, outputs, rejected_to, how = codec.from_json(text, source_from_spec, sink_from_spec)
         return cls(name, *map(Output, outputs), rejected_to=rejected_to, **how)  # type: ignore[arg-type]
-
-
-def _name(name: str) -> str:
-    if not is_name(name):
-        message = f"{name!r} cannot be a pipeline's name"
-        raise BadValue(message, hint=NAME_RULE)
-    return name

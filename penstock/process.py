@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.durations import Time, instant
 from penstock.errors import BadProcess, BadTimer, choices
+from penstock.functions import check_call
 from penstock.schema import Schema, Shape
 from penstock.state import Spec
 
@@ -159,6 +160,9 @@ def declared(process: Process) -> Declared:
         message = f"a side output cannot be called {wrong[0]!r}"
         raise BadProcess(message, node=label, hint=f"use a word of its own; '{LATE}' are the rows that came too late")
     rings = _overrides(kind, "on_timer")
+    check_call(getattr(process, methods[0]), ("row" if methods[0] == "on_row" else "batch", "ctx"), label)
+    if rings:
+        check_call(process.on_timer, ("timer", "ctx"), label)
     if not rings and _mentions(getattr(kind, methods[0]), "set_timer"):
         message = "it sets timers, and has no on_timer"
         raise BadProcess(message, node=label, hint="write `def on_timer(self, timer, ctx)`")

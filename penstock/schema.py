@@ -14,6 +14,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from penstock import ddl as ddl_faults
 from penstock.errors import BadSchema, UnknownColumn, choices
 from penstock.sql_words import NO_COLUMNS, NO_COLUMNS_IN_DDL
 
@@ -77,7 +78,7 @@ class Schema:
 
     def __init__(self, shape: Shape | tuple[Field, ...]) -> None:
         self.fields = _fields(shape)
-        _check_names(self.names)
+        _check_names(self.names, None if isinstance(shape, tuple) else "schema")
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -169,7 +170,11 @@ def _in_backticks(name: str) -> str:
 
 def parse_type(text: str) -> str:
     """Return a Spark type as Penstock writes it; a type that Spark does not have is refused."""
-    return Schema(f"x {text}").fields[0].type
+    try:
+        return Schema(f"x {text}").fields[0].type
+    except BadSchema:
+        message = f"{text!r} is not a type"
+        raise BadSchema(message, hint=ddl_faults.unknown_type(text)) from None
 
 
 def type_of(hint: object) -> str:
@@ -241,11 +246,20 @@ def _fields(shape: Shape | tuple[Field, ...]) -> tuple[Field, ...]:
     if isinstance(shape, str):
         return _from_ddl(shape)
     if isinstance(shape, Mapping):
-        return _from_ddl(", ".join(f"{_given_name(name)} {kind}" for name, kind in shape.items()))
+        return _from_ddl(", ".join(f"{_given_name(name)} {_written(name, kind)}" for name, kind in shape.items()))
     if dataclasses.is_dataclass(shape):
         return _from_dataclass(shape)
     message = f"{shape!r} is not a schema"
-    raise BadSchema(message, hint='pass a DDL string ("a string, b bigint"), a dataclass or a dict')
+    raise BadSchema(message, node="schema", hint='pass a DDL string ("a string, b bigint"), a dataclass or a dict')
+
+
+def _written(name: object, kind: object) -> str:
+    """Return the type of a column of a dict; a Python type is a mistake whose remedy is known."""
+    if isinstance(name, str) and name and isinstance(kind, str) and kind.strip():
+        return kind
+    message = f"column {name!r} has {kind!r} where its type should be"
+    meant = f' "{_PYTHON[kind]}"' if isinstance(kind, type) and kind in _PYTHON else ' "bigint"'
+    raise BadSchema(message, node="schema", hint=f"write the type as Spark SQL has it: {{{name!r}:{meant}}}")
 
 
 def _from_ddl(ddl: str) -> tuple[Field, ...]:
@@ -254,6 +268,8 @@ def _from_ddl(ddl: str) -> tuple[Field, ...]:
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
+    if (fault := ddl_faults.fault(ddl)) is not None:
+        raise _bad(fault, ddl)
     try:
         tree = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
         columns = tree.this.expressions
@@ -265,9 +281,21 @@ def _from_ddl(ddl: str) -> tuple[Field, ...]:
 
 
 def _unreadable(ddl: str) -> BadSchema:
-    message = f"cannot read the schema {ddl!r}"
-    hint = 'write columns as "name type, name type not null", as in Spark\'s CREATE TABLE'
-    return BadSchema(message, hint=f"{hint}; put a name that is a word of SQL, or has other signs, in backticks")
+    parts = ddl_faults.split(ddl)
+    wrong = next((part for part in parts[:-1] if not _is_readable(part)), parts[-1])
+    return _bad(ddl_faults.unreadable(wrong), ddl)
+
+
+def _bad(fault: ddl_faults.Fault, ddl: str) -> BadSchema:
+    return BadSchema(fault.message(ddl), node="schema", hint=fault.hint)
+
+
+def _is_readable(part: str) -> bool:
+    try:
+        _from_ddl(part)
+    except BadSchema:
+        return False
+    return True
 
 
 def _given_name(name: object) -> str:
@@ -306,12 +334,16 @@ def _type_text(tree: exp.Expression) -> str:
     text = tree.sql("spark").lower()
     if text not in _ARROW:
         message = f"unknown type {text!r}"
-        raise BadSchema(message, hint=choices("types", _ARROW, text))
+        raise BadSchema(message, node="schema", hint=ddl_faults.unknown_type(text))
     return text
 
 
 def _from_dataclass(shape: type) -> tuple[Field, ...]:
-    hints = typing.get_type_hints(shape)
+    try:
+        hints = typing.get_type_hints(shape)
+    except NameError as error:
+        message = f"{shape.__name__}: an annotation names {error.name!r}, which is not defined"
+        raise BadSchema(message, hint="import it, or define it above the class") from None
     return tuple(
         Field(f.name, *_from_hint(hints[f.name], f"{shape.__name__}.{f.name}")) for f in dataclasses.fields(shape)
     )
@@ -321,8 +353,11 @@ def _from_hint(hint: object, where: str) -> tuple[str, bool]:
     """Return the Spark type of a Python annotation, and whether it may be null."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        (inner,) = [arg for arg in args if arg is not type(None)]
-        return _from_hint(inner, where)[0], True
+        given = [arg for arg in args if arg is not type(None)]
+        if len(given) != 1:
+            message = f"{where}: {hint} may be of {len(given)} types, and a column has one"
+            raise BadSchema(message, hint="annotate it with one of them, or with one of them | None")
+        return _from_hint(given[0], where)[0], True
     if hint in _PYTHON:
         return _PYTHON[hint], False
     if origin is list:
@@ -337,13 +372,14 @@ def _from_hint(hint: object, where: str) -> tuple[str, bool]:
     raise BadSchema(message, hint=choices("annotations", [*known, "list[T]", "dict[K, V]"]))
 
 
-def _check_names(names: tuple[str, ...]) -> None:
+def _check_names(names: tuple[str, ...], node: str | None) -> None:
     twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
     if twice:
         message = f"column {', '.join(sorted(twice))!r} is there twice"
-        raise BadSchema(message, hint="give each column a name of its own")
+        raise BadSchema(message, node=node, hint="give each column a name of its own")
     for name in names:
         if not name or (not name.isprintable() and {"Cc", "Cs"} & {*map(unicodedata.category, name)}):
             what = "is empty" if not name else "holds a control character"
             message = f"{name!r} cannot be the name of a column: it {what}"
-            raise BadSchema(message, hint="name it otherwise; letters, digits, spaces and other signs are allowed")
+            hint = "name it otherwise; letters, digits, spaces and other signs are allowed"
+            raise BadSchema(message, node=node, hint=hint)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from penstock import checks
 from penstock.aggregates import Aggregator
 from penstock.contracts import OnError, Sink
 from penstock.durations import Span, micros
 from penstock.errors import BadFunction, BadValue, PipelineError, choices
-from penstock.functions import output_schema
+from penstock.functions import check_call, output_schema
 from penstock.joining import On, Within, joined, joined_asof
 from penstock.plan import nodes, stateful
 from penstock.plan.expressions import scalar
 from penstock.plan.joins import How
-from penstock.plan.naming import NAME_RULE, is_name
 from penstock.plan.node import Node
 from penstock.plan.process import KeyedProcess
 from penstock.plan.splitting import branches
@@ -145,7 +145,8 @@ class Stream(_Flow):
 
     def split(self, *conditions: Mapping[str, str], **named: str) -> dict[str, Stream]:
         """Part the rows: each goes to the first branch whose condition holds, or to "rest"."""
-        return {name: Stream(part) for name, part in branches(self.node, _named(conditions, named)).items()}
+        parts = branches(self.node, _named(conditions, named))
+        return checks.Branches((name, Stream(part)) for name, part in parts.items())
 
     def union(self, *others: Stream) -> Stream:
         """Put streams with the same columns together."""
@@ -164,7 +165,7 @@ class Stream(_Flow):
 
     def deduplicate(self, keys: Names, within: Span, *, late_to: Sink | None = None) -> Stream:
         """Keep the first row of each key; repeats within the span of event time are counted as duplicates."""
-        span = micros(within, "within")
+        span, late_to = micros(within, "within"), checks.optional_sink(late_to, "deduplicate late_to")
         return Stream(stateful.Deduplicate(input=self.node, keys=_names(keys), within_us=span, late_to=late_to))
 
     def join(
@@ -189,7 +190,7 @@ class Stream(_Flow):
         stream = self.with_columns(**named) if named else self
         keys = (*names, *named)
         for name in keys:
-            stream.schema.field(name)
+            checks.column(stream.schema, name, "key_by")
         if not keys:
             message = "no key is given"
             raise BadValue(message, node="key_by", hint=choices("columns here", self.schema.names))
@@ -216,10 +217,7 @@ class Stream(_Flow):
 
     def to(self, sink: Sink) -> Output:
         """End the stream in a sink."""
-        if not isinstance(sink, Sink):
-            message = f"{sink!r} is not a sink"
-            raise BadValue(message, node="to", hint="sinks: topic(), files(), console(), collect(), callback()")
-        return Output(nodes.Write(input=self.node, sink=sink))
+        return Output(nodes.Write(input=self.node, sink=checks.sink(sink, "to")))
 
     def _python(
         self,
@@ -230,7 +228,10 @@ class Stream(_Flow):
         on_error: OnError | None,
         deterministic: bool,
     ) -> Any:
-        output = output_schema(fn, schema, self.schema, node=kind.kind, asynchronous=kind is nodes.MapAsync)
+        checks.helper(using, kind.kind)
+        takes = {"arguments": ("batch" if kind is nodes.MapBatches else "row", *(["helper"] if using else []))}
+        given = {"node": kind.kind, "asynchronous": kind is nodes.MapAsync, "one": kind is nodes.Map}
+        output = output_schema(fn, schema, self.schema, **given, **takes)  # type: ignore[arg-type]
         _one_of(on_error, (*get_args(OnError), None), "on_error", kind.kind)
         return kind(
             input=self.node,
@@ -264,6 +265,7 @@ class KeyedStream(_Flow):
             message = f"{window!r} is not a window"
             raise BadValue(message, node="window", hint=f"windows: {_WINDOWS}")
         lateness = micros(allowed_lateness, "allowed_lateness")
+        late_to = checks.optional_sink(late_to, "window late_to")
         return WindowedStream(self.node, self.keys, window, _emitted(emit), lateness, late_to)
 
     def aggregate(self, *columns: Mapping[str, str | Aggregator], **named: str | Aggregator) -> Stream:
@@ -283,6 +285,7 @@ class KeyedStream(_Flow):
         if not isinstance(made, Process):
             message = f"{process!r} is not a process function"
             raise BadFunction(message, node="process", hint="pass an instance of your subclass of ps.Process")
+        late_to = checks.optional_sink(late_to, "process late_to")
         return Stream(KeyedProcess(input=self.node, keys=self.keys, process=made, late_to=late_to, on_error=on_error))
 
 
@@ -366,22 +369,20 @@ def _names(names: Names) -> tuple[str, ...]:
 
 
 def _name(name: str) -> str:
-    if not is_name(name):
-        message = f"{name!r} cannot be a name"
-        raise BadValue(message, node="named", hint=NAME_RULE)
-    return name
+    return checks.name(name, "named")
 
 
 def _callable(fn: Any, node: str) -> Callable[..., Any]:
     if not callable(fn):
-        message = f"{fn!r} is not a function"
+        message = f"{checks.shown(fn)} is not a function"
         raise BadFunction(message, node=node, hint="SQL goes in strings to aggregate(), Python in functions")
+    check_call(fn, ("a", "b"), node)
     return fn  # type: ignore[no-any-return]
 
 
 def _stream(other: Any, node: str) -> Stream:
     if not isinstance(other, Stream):
-        message = f"{other!r} is not a stream"
+        message = f"{checks.shown(other)} is not a stream"
         raise BadValue(message, node=node, hint="pass what read_files(), datagen() or another call returned")
     return other
 

@@ -151,12 +151,12 @@ def test_what_is_not_a_python_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_syntax_error_names_file_and_line(write: Write) -> None:
     path = write("import penstock as ps\njob = = 1\n")
-    assert refused(path) == f"{path}:2 cannot be imported: SyntaxError: invalid syntax"
+    assert refused(path).splitlines()[0] == f"{path}:2 cannot be imported: SyntaxError: invalid syntax"
 
 
 def test_an_exception_on_import_names_file_line_and_message(write: Write) -> None:
     path = write("def broken():\n    raise ValueError('no such\\nthing')\n\nbroken()\n")
-    assert refused(path) == f"{path}:2 cannot be imported: ValueError: no such"
+    assert refused(path).splitlines()[0] == f"{path}:2 cannot be imported: ValueError: no such"
 
 
 def test_a_missing_module_says_where_to_install_it(write: Write) -> None:
@@ -171,12 +171,12 @@ def test_a_file_that_exits_is_refused(write: Write) -> None:
 
 def test_an_exception_while_building_names_file_and_line(write: Write) -> None:
     path = write("import penstock as ps\ndef job() -> ps.Pipeline:\n    return 1 / 0\n")
-    assert refused(path) == f"{path}:3 cannot build its pipeline: ZeroDivisionError: division by zero"
+    assert refused(path).splitlines()[0] == f"{path}:3 cannot build its pipeline: ZeroDivisionError: division by zero"
 
 
 def test_a_function_that_returns_something_else_is_refused(write: Write) -> None:
     path = write("import penstock as ps\ndef job() -> ps.Pipeline:\n    return 1\n")
-    assert refused(path).endswith("job() returned int, not a Pipeline")
+    assert "job() returned int, not a Pipeline\n  end it with" in refused(path)
 
 
 def test_an_error_of_the_pipeline_stays_itself_and_says_the_line(write: Write) -> None:

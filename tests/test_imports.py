@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "penstock").rglob("*.py"))
 VALUES = {
     *("errors", "schema", "durations", "windows", "aggregates", "contracts", "report", "process", "state"),
-    "masking",
+    *("masking", "ddl"),
 }
 
 

@@ -218,7 +218,10 @@ def test_what_a_row_changed_is_undone_when_the_function_raises_on_it() -> None:
 
 def test_a_function_that_raises_names_itself_and_the_row() -> None:
     t = ProcessTester(Picky(), key="k", event_time="ts")
-    with pytest.raises(FunctionFailed, match=r"Picky.on_row raised ValueError: no; the row was .*'n': 4"):
+    with pytest.raises(
+        FunctionFailed,
+        match=r"Picky.on_row raised ValueError: no at test_process.py:\d+ .*; the input row was .*'n': 4",
+    ):
         t.send({"k": "a", "n": 4, "bad": True, "ts": at(0)})
 
 
@@ -257,7 +260,9 @@ def test_a_wrong_emit_says_what_is_wrong(emit: Any, said: str) -> None:
 
 
 def test_a_value_of_the_wrong_type_names_its_column() -> None:
-    with pytest.raises(FunctionFailed, match=r"column 'a' is bigint, and was given 'x' \(str\); the row was {'k': 1}"):
+    with pytest.raises(
+        FunctionFailed, match=r"column 'a' is bigint, and was given 'x' \(str\); the input row was {'k': 1}"
+    ):
         ProcessTester(running([{"a": 1}, {"a": "x"}]), key="k").send({"k": 1})
 
 

@@ -50,8 +50,8 @@ def main() -> None:
         _say_debug()
         sys.exit(error.exit_code)
     except PermissionError as error:
-        _say(f"SettingsError: {error.filename or error} must not be read or written by this user")
-        _say("  run as the user whose it is, or choose another place")
+        _say(f"SettingsError: {error.filename or error}: permission denied for this user")
+        _say("  run as the user who owns it, or choose another path")
         _say_debug()
         sys.exit(SettingsError.exit_code)
     except Exception as error:

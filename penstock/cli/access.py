@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpe
 
 import typer
 
-from penstock.connectors.connection import DEFAULT, Connection
+from penstock.connectors.connection import DEFAULT, Connection, origin
 from penstock.errors import UnknownSetting
 from penstock.settings import Settings
 
@@ -37,7 +37,8 @@ def read_access(
     ] = None,
 ) -> Connection:
     """Read the options that say which broker, and as whom; they win over what the URL of the broker says."""
-    found = Connection.parse(broker or Settings.load().log or DEFAULT)
+    settings = Settings.load()
+    found = Connection.parse(broker or settings.log or DEFAULT, "--broker" if broker else origin(settings))
     who = user or found.user
     secret = password or (found.password if who == found.user else None)
     if who and not secret:
@@ -45,7 +46,7 @@ def read_access(
         raise UnknownSetting(message, hint="set PENSTOCK_PASSWORD, or add --password")
     given = {"mechanism": mechanism, "tls": "true" if tls or ca else None, "ca": str(ca) if ca else None}
     options = {**found.options, **{name: value for name, value in given.items() if value}}
-    return Connection(found.servers, who, secret if who else None, options)
+    return Connection(found.servers, who, secret if who else None, options, found.origin)
 
 
 _OPTIONS = inspect.signature(read_access, eval_str=True).parameters

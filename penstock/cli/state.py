@@ -25,18 +25,25 @@ def state(
     """Show keyed and window state as a table, while the job runs or not."""
     settings = Settings.load()
     root = find_checkpoint(checkpoint, settings)
-    from penstock.spark.checkpoints.state_reader import read_state
+    from penstock.spark.checkpoints.shown_state import read_state
 
-    found = read_state(root, settings, node=node, key=key, at=at, limit=limit)
+    say = lambda reason: typer.echo(reason, err=True)  # noqa: E731
+    found = read_state(root, settings, node=node, key=key, at=at, limit=limit, say=say)
     if json:
         typer.echo(text.dumps(asdict(found), indent=2, ensure_ascii=False, default=_plain))
         return
-    typer.echo(f"{found.node}, after epoch {found.epoch}")
+    typer.echo(f"{found.node}, after epoch {found.epoch}{_read_up_to(found.offsets)}")
     show_table(found.columns, [[_cell(row[name]) for name in found.columns] for row in found.rows])
     if not found.rows:
         typer.echo("(no rows: windows that are closed, and keys that never came, have no state)")
     if found.more:
         typer.echo(f"(the first {limit:,}; --limit shows more, --key one key)")
+
+
+def _read_up_to(offsets: dict[str, dict[str, Any]]) -> str:
+    """Return up to where each source was read, partition by partition."""
+    shown = [f"{name} {part}={place}" for name, parts in offsets.items() for part, place in parts.items()]
+    return f", offsets: {', '.join(shown)}" if shown else ""
 
 
 def _cell(value: Any) -> Cell:

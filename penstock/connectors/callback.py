@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.connectors.collect import from_ipc, to_ipc
 from penstock.contracts import Epoch, Sink
 from penstock.errors import BadFunction, SinkFailed
+from penstock.functions import check_call
 
 
 class CallbackSink(Sink):
@@ -24,8 +25,9 @@ class CallbackSink(Sink):
     def __init__(self, fn: Callable[[Epoch, pa.Table], None]) -> None:
         given: object = fn
         if not callable(given):
-            message = f"callback: {fn!r} is not a function"
-            raise BadFunction(message, hint="pass a function of (epoch, table)")
+            message = f"{fn!r} is not a function"
+            raise BadFunction(message, node="callback", hint="pass a function of (epoch, table)")
+        check_call(fn, ("epoch", "table"), "callback")
         self._function = fn
         self._label = getattr(fn, "__qualname__", repr(fn))
         self.name = getattr(fn, "__name__", type(fn).__name__).strip("<>")
@@ -44,7 +46,7 @@ class CallbackSink(Sink):
             self._function(epoch, table)
         except Exception as error:
             message = f"the function {self._label} failed on epoch {epoch.number}: {error!r}"
-            hint = "mend it, and run the job again: the epoch is repeated"
+            hint = "fix it, and run the job again: the epoch is repeated"
             raise SinkFailed(message, node=self.name, hint=hint) from error
 
     def __getstate__(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
@@ -12,8 +13,10 @@ from urllib.parse import parse_qsl, unquote
 
 from penstock.errors import BadValue, SettingsError, choices
 from penstock.masking import is_secret, masked, masked_options
+from penstock.settings import Settings
 
 DEFAULT = "127.0.0.1:9092"
+DEFAULT_ORIGIN = "the default address"
 START_ONE = "start one with: penstock log serve"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _PORT = "9092"
@@ -29,12 +32,13 @@ class Connection:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    origin: str = field(default="", compare=False)
 
     @classmethod
-    def parse(cls, url: str) -> Connection:
+    def parse(cls, url: str, origin: str = "") -> Connection:
         """Read `host:port,...` or `kafka://user:password@host:port,...?mechanism=SCRAM-SHA-256&tls=true&ca=FILE`.
 
-        Options with a dot in their name go to librdkafka as they are.
+        Options with a dot in their name go to librdkafka as they are. `origin` is where the address is written.
 
         >>> Connection.parse("kafka://ada:secret@a:1,b?tls=true")
         Connection(servers='a:1,b:9092', user='ada', options={'tls': 'true'})
@@ -44,12 +48,16 @@ class Connection:
         user, _, password = (unquote(part) for part in login.partition(":"))
         if not hosts or "/" in hosts or re.match(r"\w+://", address):
             message = f"{masked(url)!r} is not the address of a log"
-            raise BadValue(message, hint='write "host:port" or "kafka://user:password@host:port?tls=true"')
+            raise BadValue(
+                message, node=origin or None, hint='write "host:port" or "kafka://user:password@host:port?tls=true"'
+            )
         options = dict(parse_qsl(query, keep_blank_values=True))
         _refuse_cut_password(options)
         _refuse_unknown(options)
+        for host in hosts.split(","):
+            _refuse_port(host, origin)
         servers = ",".join(host if _has_port(host) else f"{host}:{_PORT}" for host in hosts.split(","))
-        return cls(servers, user or None, password or None, options)
+        return cls(servers, user or None, password or None, options, origin)
 
     def __repr__(self) -> str:
         shown = f"servers={self.servers!r}, user={self.user!r}, options={masked_options(self.options)}"
@@ -102,7 +110,28 @@ class Connection:
         """Raise a SettingsError if nobody listens at any of the addresses: librdkafka alone would wait long."""
         if not self.listens():
             message = f"nobody listens at {self.servers}"
-            raise SettingsError(message, hint=f"{START_ONE}; or set PENSTOCK_LOG to where the log is")
+            raise SettingsError(message, node=self.origin or None, hint=self.remedy)
+
+    @property
+    def remedy(self) -> str:
+        """What to do when nobody answers: where the address is written, it can be corrected."""
+        if not self.origin or self.origin == DEFAULT_ORIGIN:
+            return f"{START_ONE}; or set PENSTOCK_LOG to where the log is"
+        local = ("127.0.0.1:", "localhost:", "[::1]:")
+        here = any(server.startswith(local) for server in self.servers.split(","))
+        return f"correct the address in {self.origin}" + (f", or {START_ONE}" if here else ", or see whether it is up")
+
+
+def origin(settings: Settings, name: str | None = None) -> str:
+    """Say where the address of the log, or of a connection by its name, is written, as far as it can be seen."""
+    setting = "log" if name is None else "connections"
+    given = settings.log if name is None else settings.connections.get(name)
+    if not given:
+        return DEFAULT_ORIGIN
+    variable = f"PENSTOCK_{setting.upper()}"
+    if given in os.environ.get(variable, ""):
+        return f"{variable} of the environment"
+    return f"the setting {setting}" + ("" if name is None else f".{name}")
 
 
 def _refuse_cut_password(options: Mapping[str, str]) -> None:
@@ -122,6 +151,17 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
         if value not in valid:
             message = f"{name}={value!r} is not known"
             raise BadValue(message, hint=choices(name, valid, value))
+
+
+def _refuse_port(host: str, origin: str) -> None:
+    found = re.fullmatch(r"(?:\[[^\]]*\]|[^:]*)(?::(.*))?", host)
+    port = found[1] if found else host.rpartition(":")[2]
+    if port is not None and not (port.isdecimal() and 0 < int(port) < 65536):
+        message = f"{port!r} of {masked(host)!r} is not a port"
+        raise BadValue(message, node=origin or None, hint="a port is a number from 1 to 65535, as in host:9092")
+    if not host.strip() or host.startswith(":"):
+        message = f"{masked(host)!r} has no host"
+        raise BadValue(message, node=origin or None, hint='write "host:port"')
 
 
 def _has_port(host: str) -> bool:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.checks import whole_number
 from penstock.connectors.generators import BATCH, SHAPES, Generator
 from penstock.connectors.notes import even_cuts, read_note
 from penstock.contracts import Offsets, Rejected, Source
-from penstock.errors import BadValue
+from penstock.errors import BadValue, choices
 from penstock.folders import Folder
 from penstock.folders import folder as to_folder
 from penstock.schema import Schema, Shape
@@ -41,8 +42,9 @@ class DataGen(Source):
         late: float = 0.001,
     ) -> None:
         """Take the late rows as a fraction, and the disorder of the others in seconds."""
-        _at_least(0, rows=rows, seed=seed)
-        _at_least(1, rate=rate, keys=keys)
+        whole_number(0, "datagen", {"rows": rows, "seed": seed})
+        whole_number(1, "datagen", {"rate": rate, "keys": keys})
+        _refuse_unknown(shape)
         self.name = shape if isinstance(shape, str) and shape in SHAPES else "datagen"
         self.schema = Schema(SHAPES.get(self.name, shape))
         self._rows, self._rate = rows, rate
@@ -129,8 +131,9 @@ class DataGen(Source):
         return int(read_note(str(here.parent.parent / "clock-shift")) or 0) / 1e6 if here else 0.0
 
 
-def _at_least(least: int, **numbers: int | None) -> None:
-    for name, number in numbers.items():
-        if number is not None and number < least:
-            message = f"datagen: {name}={number} is less than {least}"
-            raise BadValue(message, hint=f"pass {name}={least} or more")
+def _refuse_unknown(shape: Shape) -> None:
+    """Refuse one word that is no shape: a schema has two at least."""
+    if isinstance(shape, str) and shape.strip() and shape not in SHAPES and len(shape.split()) == 1:
+        message = f"{shape!r} is neither a kind of rows nor a schema"
+        hint = f'{choices("kinds", SHAPES, shape)}\n  or pass a schema: datagen("id bigint, name string")'
+        raise BadValue(message, node="datagen", hint=hint)

@@ -286,8 +286,8 @@ class FileSource(Source):
 def _format(path: str, chosen: str | None) -> str:
     if chosen is not None:
         if chosen not in FORMATS:
-            message = f"format {chosen!r} is not known"
-            raise BadValue(message, hint=choices("formats", FORMATS, chosen))
+            message = f"{chosen!r} is not known"
+            raise BadValue(message, node="read_files format", hint=choices("formats", FORMATS, chosen))
         return chosen
     named = guess_format(path)
     if named is None:
@@ -296,7 +296,7 @@ def _format(path: str, chosen: str | None) -> str:
         named = guess_format(some) if some else None
     if named is None:
         message = f"the format of {path!r} does not show in its name"
-        raise BadValue(message, hint=f"pass format= with one of {', '.join(FORMATS)}")
+        raise BadValue(message, node="read_files", hint=f"pass format= with one of {', '.join(FORMATS)}")
     return named
 
 

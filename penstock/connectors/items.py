@@ -40,6 +40,9 @@ class ItemSource(Source):
         self._bad: dict[int, Rejected] = {}
         self._folder: Folder | None = None
         read = payload or self._json
+        if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
+            message = f"{type(rows).__name__} {rows!r} is not a list of rows"
+            raise BadSchema(message, node="items", hint='pass a list: [{"name": value, ...}, ...]')
         records = [self._record(number, row, read) for number, row in enumerate(rows)]
         self._batch = pa.RecordBatch.from_pylist(records, schema=self.schema.nullable().arrow)
         self._set_nulls_aside()
@@ -141,7 +144,7 @@ def _as_dict(row: Any, schema: Schema, number: int) -> Mapping[str, Any]:
     if isinstance(row, Sequence) and not isinstance(row, str) and len(row) == len(schema):
         return dict(zip(schema.names, row, strict=True))
     message = f"row {number} is {row!r}, which does not fit {schema.ddl!r}"
-    raise BadSchema(message, hint=f"pass a dict, a dataclass or a tuple of {len(schema)} values")
+    raise BadSchema(message, node="items", hint=f"pass a dict, a dataclass or a tuple of {len(schema)} values")
 
 
 def _text(data: bytes) -> str:

@@ -8,12 +8,13 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.connectors.connection import DEFAULT, START_ONE, Connection
-from penstock.errors import PenstockError, SettingsError, SinkFailed, SourceFailed, choices
+from penstock.connectors.connection import DEFAULT, Connection, origin
+from penstock.errors import BadValue, PenstockError, SettingsError, SinkFailed, SourceFailed, choices
 from penstock.masking import masked, without
 from penstock.settings import Settings
 
 SECONDS = 20.0
+IN_PIPELINE = "connection= of the pipeline"
 LOGIN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}
 # What librdkafka puts around the text of an error: the connection, and its state.
 _FRAME = re.compile(r"^\S+/(bootstrap|\d+): | \(after .*$")
@@ -35,13 +36,29 @@ _NEEDED: dict[type[PenstockError], str] = {SinkFailed: "write"}
 def resolve(connection: str, settings: Settings) -> Connection:
     """Return where a connection leads: "log", a name in the settings, or an address."""
     if connection in settings.connections:
-        return Connection.parse(settings.connections[connection])
+        return Connection.parse(settings.connections[connection], origin(settings, connection))
     if connection == "log":
-        return Connection.parse(settings.log or DEFAULT)
-    if "://" in connection or ":" in connection:
-        return Connection.parse(connection)
+        return Connection.parse(settings.log or DEFAULT, origin(settings))
+    if is_address(connection):
+        return Connection.parse(connection, IN_PIPELINE)
     message = f"unknown connection '{masked(connection)}'"
-    raise SettingsError(message, hint=choices("connections", ["log", *settings.connections], connection))
+    known = choices("connections", ["log", *settings.connections], connection)
+    hint = f"{known}\n  name it under [settings.connections] of penstock.toml, or write its address: host:9092"
+    raise SettingsError(message, node=IN_PIPELINE, hint=hint)
+
+
+def is_address(connection: str) -> bool:
+    """Say whether a connection is an address, not a name in the settings."""
+    return "://" in connection or ":" in connection
+
+
+def check_address(connection: object, node: str) -> None:
+    """Refuse an address that cannot be one while the pipeline is built; names are looked up when it runs."""
+    if not isinstance(connection, str) or not connection:
+        message = f"connection={connection!r} is neither a name nor an address"
+        raise BadValue(message, node=node, hint='pass a name of the settings, or an address such as "host:9092"')
+    if is_address(connection):
+        Connection.parse(connection, f"{node}: connection")
 
 
 def failed(
@@ -59,7 +76,7 @@ def failed(
     if code in _DENIED:
         return _denied(need or _NEEDED.get(kind, "read"), what, connection, kind)
     if code in _LOST:
-        return kind(f"{what}: {servers} does not answer: {text}", hint=_start_one(connection), transient=True)
+        return kind(f"{what}: {servers} does not answer: {text}", hint=connection.remedy, transient=True)
     return kind(f"{what}: {text}", transient=bool(cause.retriable()))
 
 
@@ -77,7 +94,7 @@ def answered(
         raise failed(error, what, connection, kind, need) from error
     except TimeoutError as error:
         message = f"{what}: {connection.servers} does not answer"
-        raise kind(message, hint=_start_one(connection), transient=True) from error
+        raise kind(message, hint=connection.remedy, transient=True) from error
 
 
 def _said(cause: KafkaError, connection: Connection) -> str:
@@ -99,8 +116,3 @@ def _denied(need: str, what: str, connection: Connection, kind: type[PenstockErr
     who = f"user '{connection.user}'" if connection.user else "a client without login"
     allow = f"penstock acl add User:{connection.user or 'ANONYMOUS'} --operation {need} --topic {what}"
     return kind(f"{what}: {who} may not {need} it at {connection.servers}", hint=f"who may do everything runs: {allow}")
-
-
-def _start_one(connection: Connection) -> str | None:
-    local = ("127.0.0.1:", "localhost:", "[::1]:")
-    return START_ONE if any(server.startswith(local) for server in connection.servers.split(",")) else None

@@ -39,8 +39,8 @@ def checked_on_error(on_error: str) -> OnError:
         return "reject"
     if on_error == "fail":
         return "fail"
-    message = f"on_error={on_error!r} is not known"
-    raise BadValue(message, hint=choices("on_error", ["reject", "fail"], on_error))
+    message = f"{on_error!r} is not known"
+    raise BadValue(message, node="on_error", hint=choices("on_error", ["reject", "fail"], on_error))
 
 
 def enforce(

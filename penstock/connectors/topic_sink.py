@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.connectors.cluster import Cluster
 from penstock.connectors.delivery import Delivery
-from penstock.connectors.kafka import resolve
+from penstock.connectors.kafka import check_address, resolve
 from penstock.connectors.payloads import refuse_format
 from penstock.connectors.row_payloads import keyed_payloads, refuse_rows
 from penstock.connectors.topic_ledger import Entry, Place, has_epochs, newest_epochs
@@ -49,6 +49,7 @@ class TopicSink(Sink):
             message = f"{name}: guarantee {guarantee!r} is not known"
             raise BadValue(message, hint=choices("guarantees", get_args(Guarantee), guarantee))
         self.guarantee = guarantee or "exactly_once"
+        check_address(connection, f"topic '{name}'")
         self.format, self.row_key = format, key
         self.updates = key is not None
         self._asked, self._connection = guarantee, connection

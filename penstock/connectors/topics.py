@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.connectors.cluster import Cluster, missing
 from penstock.connectors.fetch import commit, fetch
-from penstock.connectors.kafka import resolve
+from penstock.connectors.kafka import check_address, resolve
 from penstock.connectors.looks import ends_of, look_at
 from penstock.connectors.offsets import Look, OutOfRange, Range, cut, partitions, ranges, shared_out
 from penstock.connectors.payloads import Payloads, declared_rows
@@ -69,11 +69,12 @@ class TopicSource(Source):
         self.schema = declared_rows(name, schema, format, self.include)
         self.start = str(start) if start in ("earliest", "latest") else instant(start, "start").isoformat()
         if on_loss not in _ON_LOSS:
-            message = f"{name}: on_loss={on_loss!r} is not known"
-            raise BadValue(message, hint=choices("on_loss", _ON_LOSS, on_loss))
+            message = f"on_loss={on_loss!r} is not known"
+            raise BadValue(message, node=f"read_topic '{name}'", hint=choices("on_loss", _ON_LOSS, on_loss))
         self.on_loss = on_loss
         # Not `on_error`: the scan would apply it to lost offsets too.
         self._on_error = checked_on_error(on_error)
+        check_address(connection, f"read_topic '{name}'")
         self._connection = connection
         self._group = "penstock"
         self._cluster: Cluster | None = None
@@ -351,5 +352,5 @@ def topic_name(name: str) -> str:
     """Return a topic's name, if it can be one."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
         message = f"{name!r} cannot be a topic's name"
-        raise BadValue(message, hint="use letters, digits, '-', '_' and '.', at most 249")
+        raise BadValue(message, node="topic", hint="use letters, digits, '-', '_' and '.', at most 249")
     return name

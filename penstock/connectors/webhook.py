@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.client
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -50,6 +51,7 @@ class WebhookSink(Sink):
         if rows < 1 or retries < 0:
             message = f"webhook: rows={rows}, retries={retries} cannot be meant"
             raise BadValue(message, hint="a post has 1 row or more, and is tried again 0 times or more")
+        _refuse_url(url)
         self._given, self._url = url, url
         self._headers = dict(headers or {})
         self._rows, self._retries = rows, retries
@@ -171,9 +173,7 @@ class _Poster:
             404: "look at the path of the URL",
             413: "post fewer rows at once: webhook(url, rows=...)",
         }
-        return SinkFailed(
-            message, hint=hints.get(answer.status, "mend the rows or the receiver, and run the job again")
-        )
+        return SinkFailed(message, hint=hints.get(answer.status, "fix the rows or the receiver, and run the job again"))
 
 
 def _chunks(rows: Iterator[str], size: int) -> Iterator[list[str]]:
@@ -186,6 +186,15 @@ def _login(url: SplitResult) -> dict[str, str]:
         return {}
     login = f"{unquote(url.username)}:{unquote(url.password or '')}"
     return {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
+
+
+def _refuse_url(url: object) -> None:
+    """Refuse what is neither a web address nor a name of the settings."""
+    address = urlsplit(url) if isinstance(url, str) else None
+    named = isinstance(url, str) and "://" not in url and re.fullmatch(r"[\w.-]+", url)
+    if not named and (address is None or address.scheme not in ("http", "https") or not address.hostname):
+        message = f"{masked(url) if isinstance(url, str) else url!r} is not a web address"
+        raise BadValue(message, node="webhook", hint="write https://host/path, or a name of [settings.connections]")
 
 
 def _name(url: str) -> str:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import FunctionFailed
-from penstock.functions import row_class
+from penstock.errors import BadEmit, FunctionFailed, PenstockError
+from penstock.functions import raised, row_class
 from penstock.keyed.columns import Row, by_key, key_texts, rows_of, values
 from penstock.keyed.outputs import MAIN, Outputs, Shape, Unfit, shapes
 from penstock.keyed.store import NEVER, Entry, Store
@@ -178,7 +178,7 @@ class _Turn:
         rows = rows_of(given.table.slice(start, stop - start), self.keyed.names)
         if not self.keyed.rejects:
             method = self.process.on_rows if self.declared.batches else self.process.on_row
-            raise self._failed(method, error, f"the row was {rows[0]}") from error
+            raise self._failed(method, error, f"the input row was {rows[0]}") from error
         self.refused += [(f"{type(error).__name__}: {error}", row) for row in rows]
 
     # --- timers ---------------------------------------------------------------------------------
@@ -268,9 +268,10 @@ class _Turn:
         self.fresh.append(Entry(text, self._packed(), due, rings, expires))
 
     def _failed(self, method: Callable[..., Any], error: Exception, what: str) -> FunctionFailed:
-        message = f"{method.__qualname__} raised {type(error).__name__}: {error}; {what}"
-        hint = "mend the function" if method == self.process.on_timer else _HINT
-        return FunctionFailed(message, node=self.keyed.label, hint=hint)
+        made = f"gave what does not fit: {error.message}" if isinstance(error, BadEmit) else f"raised {raised(error)}"
+        hint = "fix the function" if method == self.process.on_timer else _HINT
+        own = f"{error.hint}\n  " if isinstance(error, PenstockError) and error.hint else ""
+        return FunctionFailed(f"{method.__qualname__} {made}; {what}", node=self.keyed.label, hint=f"{own}{hint}")
 
 
 def _expired_us(keyed: Keyed, watermark_us: int, now_us: int) -> int | None:

@@ -129,7 +129,8 @@ class Outputs:
 
 
 def _check_iterable(emits: Any) -> None:
-    if isinstance(emits, dict | str) or (isinstance(emits, tuple) and emits and isinstance(emits[0], str)):
+    given = isinstance(emits, tuple) and emits and isinstance(emits[0], str)
+    if isinstance(emits, dict | str) or given or not isinstance(emits, Iterable):
         message = f"it returned {emits!r}"
         raise BadEmit(message, hint="yield rows, or return a list of them")
 

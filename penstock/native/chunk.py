@@ -50,8 +50,7 @@ class Chunk:
             if program.folds is not None:
                 out = pa.concat_tables([out, self._folded(program.folds)], promote_options="default")
         except engine.database().Error as error:
-            end = program.partial_node or program.late_node or "scan"
-            raise engine.failed(program.chain, end, self.rows, error) from error
+            raise engine.failed(program.chain, program.end, self.rows, error) from error
         finally:
             engine.connection().unregister(INPUT)
             if program.attempts:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.errors import ExpressionFailed
+from penstock.native.attempts import WHY, failed_rows, reasons
 from penstock.native.steps import INPUT, Step, compose
 
 if TYPE_CHECKING:
@@ -36,30 +38,64 @@ def share_subexpressions(share: bool) -> None:
     connection().execute(f"SET disabled_optimizers = '{'' if share else 'common_subexpressions'}'")
 
 
-def failed(chain: tuple[Step, ...], end: str, rows: pa.Table, error: duckdb.Error) -> ExpressionFailed:
-    """Find the step and the row that failed; if no step did, it was the aggregate at the end."""
+def failed(chain: tuple[Step, ...], end: Step | None, rows: pa.Table, error: duckdb.Error) -> ExpressionFailed:
+    """Find the step and the row that failed; if no step did, it was the aggregate at the end, or its input."""
     for number, step in enumerate(chain):
         row = _failing_row(compose(chain[: number + 1]), rows)
         if row is not None:
-            message = f'"{step.expression}" failed: {_reason(error)}; the row was {row}'
-            return ExpressionFailed(message, node=f"{step.kind} '{step.node}'", hint=_HINT)
-    message = f"an aggregate failed: {_reason(error)}"
-    return ExpressionFailed(message, node=f"aggregate '{end}'", hint=_TRY)
+            why = _why(step, compose(chain[:number]), row) or f'"{step.expression}" failed: {_reason(error)}'
+            return _failure(step, why, row)
+    if end is None:
+        return ExpressionFailed(f"the scan failed: {_reason(error)}", hint=_TRY)
+    if end.probes and (row := _failing_row(_probed(end, compose(chain)), rows)) is not None:
+        return _failure(end, _why(end, compose(chain), row) or f'"{end.expression}" failed: {_reason(error)}', row)
+    # Only the rows of a group together are too much.
+    message = f'"{end.expression}" failed on a group of rows: {_reason(error)}'
+    return ExpressionFailed(
+        message,
+        node=f"{end.kind} '{end.node}'",
+        hint="use try_sum, or sum a wider type: sum(cast(... as decimal(38,2)))",
+    )
 
 
-_TRY = "use try_add, try_subtract, try_multiply, try_divide, try_mod, try_cast or try_sum, which give null instead"
+_TRY = "use the try_ form of what failed, such as try_divide, try_cast or try_add: it gives null"
 _HINT = f"{_TRY}; or send such rows aside: Pipeline(..., rejected_to=sink)"
 
 
-def _failing_row(sql: str, rows: pa.Table) -> dict[str, Any] | None:
+def _failure(step: Step, why: str, row: pa.Table) -> ExpressionFailed:
+    message = f"{why}; the input row was {row.to_pylist()[0]}"
+    return ExpressionFailed(message, node=f"{step.kind} '{step.node}'", hint=_HINT)
+
+
+def _probed(step: Step, before: str) -> str:
+    """Return a query that evaluates what a step takes of each row."""
+    return f"SELECT {', '.join(one.sql for one in step.probes)} FROM ({before})"
+
+
+def _why(step: Step, before: str, row: pa.Table) -> str | None:
+    """Return which part of an expression failed on a row; None if no probe tells it."""
+    if not step.probes:
+        return None
+    connection().register(INPUT, row)
+    share_subexpressions(False)
+    try:
+        found = connection().sql(failed_rows(step.probes, f"({before})")).to_arrow_table()
+    except database().Error:
+        return None
+    finally:
+        share_subexpressions(True)
+        connection().unregister(INPUT)
+    return reasons(step.probes)[found.column(WHY).to_pylist()[0]] if found.num_rows else None
+
+
+def _failing_row(sql: str, rows: pa.Table) -> pa.Table | None:
     """Bisect to one row on which the query fails."""
     if not _fails(sql, rows):
         return None
     while rows.num_rows > 1:
         half = rows.slice(0, rows.num_rows // 2)
         rows = half if _fails(sql, half) else rows.slice(rows.num_rows // 2)
-    row: dict[str, Any] = rows.to_pylist()[0]
-    return row
+    return rows
 
 
 def unsliced(rows: pa.Table) -> pa.Table:
@@ -88,4 +124,6 @@ def _fails(sql: str, rows: pa.Table) -> bool:
 
 
 def _reason(error: duckdb.Error) -> str:
-    return str(error).splitlines()[0]
+    """Return DuckDB's words without its class of error and its own advice."""
+    first = re.sub(r"^[\w ]+ Error: ", "", str(error).splitlines()[0])
+    return re.split(r"\.? Use TRY|!? when casting from source", first)[0].rstrip("!. ")

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.aggregates import Aggregator
 from penstock.errors import FunctionFailed
+from penstock.functions import raised
 from penstock.native.steps import PANE, TICK, TIME
 from penstock.schema import Schema, arrow_type
 from penstock.values import Column, Misfit, column_of
@@ -70,7 +71,7 @@ def called(aggregator: Aggregator, node: str, step: Callable[..., Any], *given: 
     try:
         return step(*given)
     except Exception as error:
-        message = f"{_name(aggregator, step)} raised {type(error).__name__}: {error}; it was given {given}"
+        message = f"{_name(aggregator, step)} raised {raised(error)}; it was given {given}"
         raise FunctionFailed(message, node=node, hint="fix the function and run again") from error
 
 

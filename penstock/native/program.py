@@ -25,7 +25,8 @@ class Program:
     """SQL made on the driver; small, and the same for every epoch.
 
     `time_source` is the column of the input that holds the event time as it is, if there is one. A `final` that makes
-    partial results counts the rows of each in a column `ROWS`; `inputs` is the check of what it takes of each row.
+    partial results counts the rows of each in a column `ROWS`; `inputs` is the check of what it takes of each row;
+    `end` is the aggregate as an error shows it.
     """
 
     chain: tuple[Step, ...]
@@ -40,6 +41,7 @@ class Program:
     partial_node: str | None = None
     folds: Folds | None = None
     inputs: Step | None = None
+    end: Step | None = None
 
     @property
     def attempts(self) -> bool:

@@ -20,7 +20,7 @@ ORIGIN = "__penstock_origin"
 class Step:
     """One node of the chain: `sql` reads `{input}`; `expression` is what an error shows.
 
-    Rows on which one of `attempts` fails are rejected.
+    Rows on which one of `attempts` fails are rejected; where none are, `probes` say why the job stops.
     """
 
     node: str
@@ -28,6 +28,7 @@ class Step:
     sql: str
     expression: str
     attempts: tuple[Attempt, ...] = ()
+    probes: tuple[Attempt, ...] = ()
 
 
 def compose(chain: tuple[Step, ...]) -> str:

@@ -17,6 +17,7 @@ from penstock.plan.lanes import Prefix
 from penstock.plan.merges import Partial
 from penstock.plan.node import Node
 from penstock.plan.nodes import Columns, Drop, EventTime, Filter, Rename, Select, WithColumns
+from penstock.plan.portable.parts import Stays
 from penstock.plan.row_expressions import row_expressions
 from penstock.plan.stateful import Grouped
 from penstock.schema import Field, Schema
@@ -60,7 +61,26 @@ def program(
         partial_node=names[prefix.partial] if prefix.partial else None,
         folds=_folds(prefix, names, inputs),
         inputs=inputs,
+        end=_end(prefix, names),
     )
+
+
+def _end(prefix: Prefix, names: dict[Node, str]) -> Step | None:
+    """Return the aggregate at the end as an error shows it."""
+    node = prefix.partial
+    if node is None:
+        return None
+    listed = ", ".join(f"{what} as {name}" for name, what in node.aggregates if isinstance(what, str))
+    probes = tuple(_probes(node, prefix.last.schema).values())
+    return Step(names[node], node.kind, "SELECT * FROM {input}", listed or node.detail, probes=probes)
+
+
+def _probes(node: Node, schema: Schema) -> dict[str, Attempt]:
+    """Return what finds the part of an expression that failed; none where a part of it is only Spark's."""
+    try:
+        return attempts(row_expressions(node), schema)
+    except Stays:
+        return {}
 
 
 def _inputs(prefix: Prefix, names: dict[Node, str]) -> Step | None:
@@ -170,9 +190,9 @@ def steps(
     timed = False
     for node in prefix.chain:
         tried = attempts(row_expressions(node), node.inputs[0].schema) if rejects else {}
-        found.append(
-            Step(names[node], node.kind, _sql(node, timed, tried, time_range), node.detail, tuple(tried.values()))
-        )
+        probes = tried or _probes(node, node.inputs[0].schema)
+        sql = _sql(node, timed, tried, time_range)
+        found.append(Step(names[node], node.kind, sql, node.detail, tuple(tried.values()), tuple(probes.values())))
         timed = timed or isinstance(node, EventTime)
     return tuple(found)
 

@@ -108,11 +108,19 @@ def _check_call(call: exp.Anonymous, sql: str, node: str) -> None:
         message = f"unknown function '{name}' in \"{sql}\""
         raise UnknownFunction(message, node=node, hint=f"did you mean {near}?" if near else None)
     if not functions.accepts(name, count):
-        message = f'{name}(...) takes {functions.counts(name)} arguments, not {count}, in "{sql}"'
-        raise BadExpression(message, node=node)
+        wanted = functions.counts(name)
+        message = f'{name}(...) takes {wanted} argument{"" if wanted == "1" else "s"}, not {count}, in "{sql}"'
+        raise BadExpression(message, node=node, hint=_written(name, call, wanted))
     if advice := functions.refusal(name, count):
         message = f'{name}(...) has no place in a stream, in "{sql}"'
         raise BadExpression(message, node=node, hint=advice)
+
+
+def _written(name: str, call: exp.Anonymous, wanted: str) -> str:
+    """Return how a function is called with as many arguments as it takes."""
+    given = [one.sql("spark", normalize_functions=False) for one in call.expressions]
+    least = int(wanted.split()[0])
+    return f"write {name}({', '.join([*given[:least], *['...'] * (least - len(given))])})"
 
 
 def _misplaced(tree: exp.Expr) -> Iterator[tuple[str, str]]:

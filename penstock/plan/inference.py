@@ -8,7 +8,9 @@ from typing import NoReturn
 from sqlglot import exp
 
 from penstock.errors import BadExpression, BadSchema, UnknownColumn, choices
+from penstock.plan.argument_types import advice, one_type, wrong_unit
 from penstock.plan.arithmetic import bits, operate
+from penstock.plan.casting import cast_advice, castable
 from penstock.plan.literals import interval_type, number_type, operands
 from penstock.plan.nested import element, field, result
 from penstock.plan.results import Call, CannotTellType, date_field, number
@@ -75,9 +77,11 @@ class Inference:
         message = f'{reason} in "{self.sql}"'
         raise BadExpression(message, node=self.node, hint=hint)
 
-    def _require(self, kind: Type | None, tree: exp.Expr, parts: Iterable[Type]) -> Type:
+    def _require(self, kind: Type | None, tree: exp.Expr, parts: Iterable[Type], hint: str | None = None) -> Type:
         if kind is None:
-            self._refuse(f"'{_text(tree)}' does not take {', '.join(map(str, parts)) or 'this'}")
+            kinds = list(parts)
+            said = hint or one_type(kinds)
+            self._refuse(f"'{_text(tree)}' does not take {', '.join(map(str, kinds)) or 'this'}", said)
         return kind
 
     def column(self, tree: exp.Expr) -> Type:
@@ -103,7 +107,9 @@ class Inference:
             return found
         fields = kind.parts[0].fields if kind.name == "array" else kind.fields
         if not fields:
-            self._refuse(f"'{owner}' is {kind} and has no field '{name}'")
+            self._refuse(
+                f"'{owner}' is {kind} and has no field '{name}'", "only a struct has fields: name the column alone"
+            )
         message = f"unknown field '{name}' of '{owner}' in \"{self.sql}\""
         raise UnknownColumn(message, node=self.node, hint=choices("fields here", fields, name))
 
@@ -137,12 +143,14 @@ class Inference:
 
     def _call(self, name: str, tree: exp.Expr, nodes: tuple[exp.Expr, ...]) -> Type:
         name = _full_form(name, nodes)
+        if wrong := wrong_unit(name, nodes):
+            self._refuse(*wrong)
         args = self.types_of(nodes)
         try:
             kind = result(Call(name, args, nodes, self.body))
         except CannotTellType:
             raise CannotTellType(_text(tree)) from None
-        return self._require(kind, tree, args)
+        return self._require(kind, tree, args, advice(name, args, _text(nodes[0])) if nodes else None)
 
     def within_group(self, tree: exp.Expr) -> Type:
         """Type `f(...) WITHIN GROUP (ORDER BY x)`."""
@@ -160,15 +168,19 @@ class Inference:
 
     def cast(self, tree: exp.Expr) -> Type:
         """Type a cast; this is how a user states a type that is not known here."""
+        given: Type | None = None
         try:
-            self.type_of(tree.this)
+            given = self.type_of(tree.this)
         except CannotTellType:
             for column in tree.find_all(exp.Column):
                 self.column(column)
         try:
-            return read(_text(tree.args["to"]))
+            target = read(_text(tree.args["to"]))
         except BadSchema as error:
             self._refuse(error.message, error.hint)
+        if given is not None and not castable(given, target):
+            self._refuse(f"{given} cannot be cast to {target}", cast_advice(given, target, _text(tree.this)))
+        return target
 
     def literal(self, tree: exp.Expr) -> Type:
         """Type a number or a string as it is written."""
@@ -217,7 +229,7 @@ class Inference:
     def _must_be_boolean(self, tree: exp.Expr) -> None:
         kind = self.type_of(tree)
         if kind not in (BOOLEAN, VOID) and not isinstance(tree, exp.Literal):
-            self._refuse(f"'{_text(tree)}' is {kind}, not boolean,")
+            self._refuse(f"'{_text(tree)}' is {kind}, not boolean,", f"compare it with something: {_text(tree)} = ...")
 
     def case(self, tree: exp.Expr) -> Type:
         """Type CASE, with and without an operand."""
@@ -270,6 +282,10 @@ class Inference:
 
     def cut(self, tree: exp.Expr) -> Type:
         """Type substring and overlay, whatever way their arguments are written."""
+        if isinstance(tree, exp.Substring) and tree.args.get("start") is None:
+            self._refuse(
+                f"'{_text(tree)}' does not say from where", "write substring(text, 1, 3): from the first, three long"
+            )
         return self._call("substring", tree, tuple(tree.iter_expressions()))
 
     def inner(self, tree: exp.Expr) -> Type:

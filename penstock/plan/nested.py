@@ -8,6 +8,7 @@ from functools import partial
 from sqlglot import exp
 
 from penstock.plan import functions
+from penstock.plan.argument_types import refuses
 from penstock.plan.fixed import FIXED
 from penstock.plan.results import SCALARS, Call, CannotTellType, Rule, number
 from penstock.plan.types import BOOLEAN, DOUBLE, INT, STRING, VOID, Type, array, common, mapping, struct
@@ -47,6 +48,8 @@ def field(kind: Type, name: str) -> Type | None:
 def _fits(call: Call) -> bool:
     """Whether arguments are of the sort that a function works on, where its group tells that."""
     group = functions.group(call.name)
+    if refuses(call.name, call.args):
+        return False
     if group == "math_funcs" and FIXED.get(call.name) == DOUBLE:
         return all(map(number, call.args))
     return group not in _FLAT_GROUPS or call.name in _TAKE_NESTED or not any(arg.parts for arg in call.args)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.aggregates import Aggregator, state_type
+from penstock.aggregates import Aggregator, result_type
 from penstock.contracts import Sink
 from penstock.durations import span_text
 from penstock.errors import (
@@ -19,7 +19,7 @@ from penstock.errors import (
 )
 from penstock.plan.expressions import aggregate, scalar
 from penstock.plan.node import OneInput
-from penstock.schema import Field, Schema, parse_type
+from penstock.schema import Field, Schema
 from penstock.windows import Window
 
 # When results leave: once they are final, at every change, or at most once in so many microseconds.
@@ -38,7 +38,7 @@ class Stateful(OneInput):
             message = "the rows that come in are updated later"
             raise UpdatingStream(message, hint='use emit="final" on the window before it')
         for name in keys:
-            self.input.schema.field(name)
+            _refuse_map(self.input.schema.field(name))
         if needs_time and not self.input.event_time:
             times = [f.name for f in self.input.schema if f.type == "timestamp"]
             message = "no event time was declared before it"
@@ -242,8 +242,7 @@ class Aggregate(Grouped):
         if isinstance(what, Aggregator):
             for sql in what.inputs:
                 scalar(sql, self.input.schema, node=where)
-            state_type(what.state)
-            return Field(name, parse_type(what.result))
+            return Field(name, result_type(what, where))
         expression = aggregate(what, self.input.schema, keys=self.keys, node=where)
         return Field(name, expression.type, expression.nullable)
 
@@ -331,3 +330,12 @@ def is_ordered(kind: str) -> bool:
     (True, False)
     """
     return "map<" not in kind and "variant" not in kind
+
+
+def _refuse_map(key: Field) -> None:
+    """Refuse a key that cannot be compared."""
+    if "map<" in key.type:
+        message = f"the key '{key.name}' is {key.type}, and maps cannot be compared"
+        raise BadValue(
+            message, hint=f"use one value of it: key_by({key.name}_of_x=\"{key.name}['x']\"), or map_entries(...)"
+        )

@@ -13,6 +13,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from penstock.ddl import unknown_type
 from penstock.errors import BadExpression
 from penstock.plan.literals import SUFFIXED
 
@@ -126,8 +127,19 @@ def _syntax_error(sql: str, error: Exception, node: str) -> BadExpression:
         message = f'cannot read "{sql}"'
         return BadExpression(message, node=node, hint="it is not one Spark SQL expression")
     before = len(found["start_context"])
+    hint = f"{_one_line(sql)}\n  {' ' * before}^ here"
+    if word := _wrong_type(sql, before):
+        message = f"unknown type '{word}' in \"{sql}\""
+        return BadExpression(message, node=node, hint=f"{hint}\n  {unknown_type(word)}")
     message = f'cannot read "{sql}": {_reason(found["description"])}, at position {before + 1}'
-    return BadExpression(message, node=node, hint=f"{_one_line(sql)}\n  {' ' * before}^ here")
+    return BadExpression(message, node=node, hint=hint)
+
+
+def _wrong_type(sql: str, place: int) -> str | None:
+    """Return the word at a place where a type is expected: after AS in a cast, or after `::`."""
+    before = re.search(r"(\bcast\s*\(.*\bas|::)\s*$", sql[:place], re.IGNORECASE | re.DOTALL)
+    word = re.match(r"\w+", sql[place:])
+    return word[0] if before and word else None
 
 
 def _reason(said: str) -> str:

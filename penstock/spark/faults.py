@@ -6,9 +6,19 @@ import os
 import re
 
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import AnalysisException
 
 from penstock import errors
-from penstock.errors import CheckpointDamaged, DiskFull, ExpressionFailed, PenstockError, SparkFailed, StoreFailed
+from penstock.errors import (
+    CheckpointDamaged,
+    DiskFull,
+    ExpressionFailed,
+    PenstockError,
+    PipelineError,
+    SourceFailed,
+    SparkFailed,
+    StoreFailed,
+)
 from penstock.masking import masked_text
 from penstock.plan.graph import Graph
 from penstock.plan.node import Node
@@ -32,8 +42,10 @@ _TRY = {
     "CONVERSION_INVALID_INPUT": "use the try_ form of the function: it gives null",
 }
 
+_WRAPPERS = ("FOREACH_BATCH_USER_FUNCTION_ERROR", "STREAM_FAILED", "FAILED_EXECUTE_UDF", "TASK_WRITE_FAILED")
 # What Spark says of files of its checkpoint that are damaged or gone.
 _STATE = ("CANNOT_LOAD_STATE_STORE", "STREAMING_CHECKPOINT_", "STATE_STORE_INVALID_", "ChecksumException")
+_OF_SOURCE = "PYTHON_DATA_SOURCE_ERROR"
 _STORES = ("org.apache.hadoop.fs.s3a.", "software.amazon.awssdk.")
 
 
@@ -62,7 +74,31 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
     if any(library in text for library in _STORES):
         message = f"Spark cannot use the store of its checkpoint: {masked_text(_cause(text))[:300]}"
         return StoreFailed(message, hint="run again when the store is well: the job goes on from there", transient=True)
+    if _OF_SOURCE in text:
+        return _of_source(text)
+    if isinstance(error, AnalysisException):
+        return _refused(text)
     return _expression(text, graph) or _unknown(text)
+
+
+def _of_source(text: str) -> PenstockError:
+    """Return what a source of ours raised when Spark opened it; Spark shows only the traceback."""
+    named = re.search(r"penstock-([\w.-]+)", text)
+    node = f"read '{named[1]}'" if named else None
+    own = re.findall(r"^penstock\.errors\.(\w+): (.+)((?:\n  .+)*)", text, re.MULTILINE)
+    if own and isinstance(kind := getattr(errors, own[-1][0], None), type) and issubclass(kind, PenstockError):
+        _, message, more = own[-1]
+        made: PenstockError = kind(masked_text(message), node=node, hint=masked_text(more).strip() or None)
+        return made
+    message = f"the source cannot be opened: {masked_text(_cause(text))[:500]}"
+    return SourceFailed(message, node=node, hint="PENSTOCK_DEBUG=1 shows where it was raised")
+
+
+def _refused(text: str) -> PenstockError:
+    """Return what Spark does not like in a plan, which the checks while a pipeline is built let through."""
+    _, reason = _condition(text)
+    message = f"Spark refuses the pipeline: {masked_text(reason or _cause(text))[:500]}"
+    return PipelineError(message, hint="change what it names; PENSTOCK_DEBUG=1 shows Spark's plan")
 
 
 def lost_jvm(error: BaseException) -> SparkFailed | None:
@@ -79,26 +115,45 @@ def lost_jvm(error: BaseException) -> SparkFailed | None:
 
 
 def _expression(text: str, graph: Graph) -> ExpressionFailed | None:
-    found = next((re.search(rf"\[({name})(?:\.\w+)?\]\s*(.*)", text) for name in _TRY if f"[{name}" in text), None)
+    condition, reason = _condition(text)
     fragment = _fragment(text)
     where = [(node, sql) for node in graph.nodes for sql in _expressions(node) if fragment and fragment in sql]
-    if found is None and where:
-        # Spark points at the SQL: whatever its error is called, an expression of ours raised it.
-        found = re.search(r"\[([A-Z][A-Z_]+)(?:\.\w+)?\]\s*(.*)", text)
-    if found is None:
+    if condition not in _TRY and not where:
+        # Where Spark points at SQL of ours, it is the expression that raised, whatever the error is called.
         return None
-    node, sql = where[0] if where else (None, fragment or "an expression")
-    reason = re.split(r"\s+(?:Use|If necessary|To return|Verify)\b", found[2])[0]
-    message = f'"{sql}" failed on a row: {reason}'
-    label = graph.label(node) if node is not None else None
-    hint = _TRY.get(found[1], "guard it: CASE WHEN ... THEN ... END")
-    if (
-        node is not None
-        and graph.rejected_to is None
-        and any((fragment or sql) in one for one in row_expressions(node))
-    ):
-        hint += "; or send such rows aside: Pipeline(..., rejected_to=sink)"
-    return ExpressionFailed(message, node=label, hint=hint)
+    hint = _TRY.get(condition, "guard it: CASE WHEN ... THEN ... END")
+    if not where:
+        label, what = _suspects(graph, condition)
+        return ExpressionFailed(f"{what}: {reason}", node=label, hint=hint)
+    node, sql = where[0]
+    if graph.rejected_to is None and any((fragment or sql) in one for one in row_expressions(node)):
+        hint += "; or send such rows aside, which shows them: Pipeline(..., rejected_to=sink)"
+    return ExpressionFailed(f'"{sql}" failed on a row: {reason}', node=graph.label(node), hint=hint)
+
+
+def _condition(text: str) -> tuple[str, str]:
+    """Return Spark's name of what went wrong in the end, and its first sentence about it; not those of wrappers."""
+    found = re.findall(r"\[([A-Z][A-Z_]+)(?:\.\w+)*\]\s*([^\n]*)", text)
+    known = [one for one in found if one[0] in _TRY]
+    inner = [one for one in found if one[0] not in _WRAPPERS]
+    name, said = (known or inner or found or [("", "")])[-1 if not known else 0]
+    return name, re.split(r"\s+(?:Use|If necessary|To return|Verify)\b| SQLSTATE", said)[0]
+
+
+def _suspects(graph: Graph, condition: str) -> tuple[str | None, str]:
+    """Return the node, and what of it may have failed, where Spark does not say: sums, and what is computed of them."""
+    summed = [
+        (node, sql)
+        for node in graph.nodes
+        for sql in _expressions(node)
+        if not condition.startswith("ARITHMETIC") or re.search(r"\b(sum|avg|mean|count)\s*\(|[-+*]", sql)
+    ]
+    labels = list(dict.fromkeys(graph.label(node) for node, _ in summed))
+    texts = list(dict.fromkeys(f'"{sql}"' for _, sql in summed))
+    what = f"{texts[0]} failed" if len(texts) == 1 else f"one of {', '.join(texts) or 'the expressions'} failed"
+    return (labels[0] if len(labels) == 1 else None), what + " on the rows of a group" * condition.startswith(
+        "ARITHMETIC"
+    )
 
 
 def _fragment(text: str) -> str | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.contracts import REJECTED, Offsets
@@ -98,7 +99,7 @@ class Run:
             self._open()
         except BaseException as error:
             self._close()
-            if isinstance(error, (Py4JError, ConnectionError)) or _is_full(error):
+            if isinstance(error, (Py4JError, PySparkException, ConnectionError)) or _is_full(error):
                 raise self._translated(error) from error
             raise
         self._driver = threading.Thread(target=self._drive, name=f"penstock-{name}", daemon=True)

@@ -101,7 +101,7 @@ def test_a_file_that_is_not_the_users_is_named(penstock: Penstock, job: Path, mo
     monkeypatch.setattr(Pipeline, "start", closed)
     said = penstock("run", job)
     assert said.code == 2
-    assert "SettingsError: there/penstock.json must not be read or written by this user\n  run as" in said.err
+    assert "SettingsError: there/penstock.json: permission denied for this user\n  run as" in said.err
     assert "bug" not in said.err
 
 

@@ -77,7 +77,7 @@ def test_a_receiver_that_stays_down_stops_the_epoch(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "hint"), [(401, "user and password"), (404, "path"), (413, "rows="), (422, "mend"), (302, "address")]
+    ("status", "hint"), [(401, "user and password"), (404, "path"), (413, "rows="), (422, "fix"), (302, "address")]
 )
 def test_what_the_receiver_refuses_is_not_tried_again(receiver: Receiver, status: int, hint: str) -> None:
     receiver.answers = [status]
@@ -111,8 +111,10 @@ def test_mistakes_are_refused_before_anything_runs() -> None:
     assert sink.name == "alerts"
     with pytest.raises(SettingsError, match=r"unknown connection 'alert'(.|\n)*did you mean 'alerts'"):
         WebhookSink("alert").within("job", named)
-    wrong = WebhookSink("ftp://h/x")
-    wrong.within("job", named)
+    with pytest.raises(BadValue, match=r"'ftp://h/x' is not a web address"):
+        WebhookSink("ftp://h/x")
+    wrong = WebhookSink("alerts")
+    wrong.within("job", Settings(connections={"alerts": "ftp://h/x"}))
     with pytest.raises(SettingsError, match=r"'ftp://h/x' is not a web address"):
         wrong.check()
     with pytest.raises(BadValue, match="rows=0"):

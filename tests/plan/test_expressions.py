@@ -123,7 +123,7 @@ def test_unknown_function_like_none_has_no_hint() -> None:
         ("concat(symbol,,symbol)", "an argument is missing, at position 15"),
         ("'open", "cannot read"),
         ("price -> size", "not understood"),
-        ("upper(symbol, symbol)", r"upper\(...\) takes 1 arguments, not 2"),
+        ("upper(symbol, symbol)", r"upper\(...\) takes 1 argument, not 2"),
         ("price + xs", "'price \\+ xs' does not take double, array<int>"),
         ("a.b(price)", "bare name|unknown function"),
     ],

@@ -32,6 +32,18 @@ class Longest(ps.Aggregator):
 
     state, result = "string", "string"
 
+    def start(self) -> str:
+        return ""
+
+    def add(self, acc: str, *values: str) -> str:
+        return max(acc, *values, key=len)
+
+    def merge(self, a: str, b: str) -> str:
+        return max(a, b, key=len)
+
+    def finish(self, acc: str) -> str:
+        return acc
+
 
 def kinds(prefix: Prefix) -> list[str]:
     return [node.kind for node in prefix.chain]

@@ -142,7 +142,7 @@ def test_without_rejected_to_the_job_stops_and_names_node_row_value_and_type(set
     text = str(failed.value)
     assert "'it'" in text
     assert f"is bigint, and was given {2**63} (int): it is out of range" in text
-    assert "the row was {'id': 0, 'half': 0}" in text
+    assert "the input row was {'id': 0, 'half': 0}" in text
 
 
 class Last(ps.Aggregator):

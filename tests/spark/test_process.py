@@ -16,7 +16,7 @@ from penstock.connectors.items import ItemSource
 from penstock.errors import CheckpointMismatch, DanglingBranch, FunctionFailed, MissingEventTime
 from penstock.folders import folder
 from penstock.settings import Settings
-from penstock.spark.checkpoints.state_reader import read_state
+from penstock.spark.checkpoints.shown_state import read_state
 from penstock.testing import EOF, AdvanceClock, AdvanceTime, Crash, ProcessTester, assert_rows, run_to_end
 from tests.conftest import at
 
@@ -197,7 +197,9 @@ def test_a_process_stands_between_windows_and_needs_no_event_time(settings: Sett
 
 def test_a_process_that_raises_stops_the_job_and_names_the_row(settings: Settings) -> None:
     made = source("rows").event_time("ts", "1d").key_by("k").process(Anything())
-    with pytest.raises(FunctionFailed, match=r"Anything.on_row raised ValueError: asked to; the row was .*'k': 'a'"):
+    with pytest.raises(
+        FunctionFailed, match=r"Anything.on_row raised ValueError: asked to at .*; the input row was .*'k': 'a'"
+    ):
         run_to_end(
             ps.Pipeline("raises", made.to(ps.collect())),
             {"rows": [{"k": "a", "op": "fail", "n": 1, "ts": at(0)}]},

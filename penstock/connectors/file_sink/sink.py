@@ -21,7 +21,7 @@ from penstock.connectors.file_sink.places import STAGED
 from penstock.connectors.file_sink.stage import Stage, Staged
 from penstock.connectors.writers import ENDINGS, refuse_types
 from penstock.contracts import Epoch, Guarantee, Sink
-from penstock.errors import BadSchema, BadValue, PenstockError, SinkFailed, choices
+from penstock.errors import BadSchema, BadValue, PenstockError, SinkFailed, UnknownColumn, choices
 from penstock.masking import masked
 from penstock.schema import Schema
 
@@ -103,9 +103,12 @@ class FileSink(Sink):
             self._place.check()
 
     def fits(self, schema: Schema, key: tuple[str, ...]) -> None:
-        """Refuse to part files by a column that is not there, or whose name no folder can have."""
+        """Refuse folders by a column that the rows do not have, or whose name no folder can have."""
         for name in self.partition_by:
-            schema.field(name)
+            if name not in schema:
+                message = f"partition_by names the unknown column '{name}'"
+                hint = choices("columns here", schema.names, name)
+                raise UnknownColumn(message, node=f"files '{self.name}'", hint=hint)
             if len(quote(name, safe=" ")) > _LONGEST_FOLDER:
                 message = f"column '{name}' of partition_by is too long for a folder's name"
                 raise BadSchema(message, hint='rename it before: .rename(other="...")')
@@ -113,8 +116,7 @@ class FileSink(Sink):
     def open(self, schema: Schema, key: tuple[str, ...]) -> None:
         """Finish what a crash cut off, and remove what was staged and forgotten."""
         refuse_types(self.format, schema)
-        for name in self.partition_by:
-            schema.field(name)
+        self.fits(schema, key)
         self._run, self._ledgers, self._schema = uuid4().hex, {}, schema
         with self._failures():
             # Whoever began it may be at it still: then it is theirs.

@@ -38,7 +38,10 @@ def resolve(connection: str, settings: Settings) -> Database:
 
 
 def refuse_no_connection(connection: str, node: str) -> None:
-    """Refuse a table of which nobody said in which database it is."""
+    """Refuse a table of which nobody said in which database it is, and an address that no database has."""
+    if "://" in connection and not connection.startswith((*_POSTGRES, _SQLITE)):
+        message = f"connection={masked(connection)!r} is not the address of a database that tables can be in"
+        raise BadValue(message, node=node, hint=_FORMS)
     if not connection:
         message = "connection= is missing: in which database is the table?"
         raise BadValue(message, node=node, hint=_EXAMPLES)

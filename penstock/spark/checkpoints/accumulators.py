@@ -7,8 +7,6 @@ import json
 import pickle
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 _SAFE = {
     "builtins": {"set", "frozenset", "complex", "bytearray"},
     "datetime": {"datetime", "date", "time", "timedelta", "timezone"},
@@ -17,19 +15,9 @@ _SAFE = {
 }
 
 
-def collected(spark: SparkSession, data: bytes, kind: str) -> list[Any]:
-    """Return the partial accumulators of a window, oldest first; only the job's own code could merge them."""
-    jvm: Any = spark._jvm
-    types = jvm.org.apache.spark.sql.types
-    element = types.DataType.fromDDL(f"struct<at:bigint,acc:{kind}>")
-    row = jvm.org.apache.spark.sql.catalyst.expressions.UnsafeRow(1)
-    row.pointTo(data, len(data))
-    convert = jvm.org.apache.spark.sql.catalyst.CatalystTypeConverters.createToScalaConverter(
-        types.ArrayType(element, True)
-    )
-    found = convert.apply(row.getArray(0))
-    partials = [json.loads(found.apply(number).json()) for number in range(found.size())]
-    return [one.get("acc") for one in sorted(partials, key=lambda one: one.get("at", 0))]
+def as_plain(value: Any) -> Any:
+    """Return a value as JSON has it; what JSON has no form for is text."""
+    return json.loads(json.dumps(value, default=str))
 
 
 def pickled(data: bytes) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
@@ -29,9 +30,12 @@ def sides_in(reader: DataFrameReader, folder: str, operator: Operator, first_us:
 
 def asof_rows_in(raw: DataFrame, operator: Operator) -> DataFrame:
     """Return the same of an as-of join, whose rows wait in buckets of keys."""
-    return bucket_rows(
-        raw, operator.keys, lambda state: (_asof_row(row, operator) for row in loaded(state).to_pylist())
-    )
+    return bucket_rows(raw, operator.keys, lambda state: asof_rows(state, operator))
+
+
+def asof_rows(state: bytes, operator: Operator) -> Iterator[dict[str, Any]]:
+    """Yield the rows that wait in a bucket."""
+    yield from (_asof_row(row, operator) for row in loaded(state).to_pylist())
 
 
 def _side(reader: DataFrameReader, folder: str, operator: Operator, side: str, first_us: int) -> DataFrame:

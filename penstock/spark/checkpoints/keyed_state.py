@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from penstock.keyed.store import Store
 from penstock.process import time_of
 from penstock.spark.checkpoints.accumulators import pickled
 from penstock.spark.checkpoints.layout import Operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 TIMERS = "timers"
 _KEPT = "key string, name string, data binary"
@@ -22,6 +23,8 @@ _ARROW = pa.schema([("key", pa.string()), ("name", pa.string()), ("data", pa.bin
 
 def keys_in(raw: DataFrame) -> DataFrame:
     """Return the keys of all buckets: as they are told apart, as a user names them, and what is kept of them."""
+    from pyspark.sql import functions as F  # state is also read without Spark
+
     return raw.select(F.col("value.groupState.state").alias("state")).mapInArrow(_unpacked, _KEPT)
 
 

@@ -24,6 +24,7 @@ from penstock.plan.node import Node
 from penstock.plan.pace import Pace
 from penstock.plan.partials import halves, held_columns
 from penstock.plan.process import KeyedProcess
+from penstock.plan.state_calls import state_calls
 from penstock.plan.stateful import Aggregate, Deduplicate, Distinct, Grouped, Reduce, Top
 from penstock.spark.lowering.marks import Mark
 
@@ -41,7 +42,8 @@ class Operator:
 
     `merges` are the values of a group in their order, `finals` results over them; `folded` are accumulators of Python
     with their types; `running` if a key has one accumulator for all time; `attributes` are those of a process function;
-    `held` are the partial results of a window that buckets of keys hold; `lag_us` is how much later times are kept.
+    `held` are the partial results of a window that buckets of keys hold; `lag_us` is how much later times are kept;
+    `calls` are the aggregate calls of a group that Spark aggregates alone.
     """
 
     node: str
@@ -56,6 +58,7 @@ class Operator:
     attributes: list[str] | None = None
     held: list[str] | None = None
     lag_us: int = 0
+    calls: list[list[str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,7 @@ def _operator(node: Node, graph: Graph) -> Operator:
         return Operator(*about, running=list(node.python))
     split = halves(node)
     if isinstance(split, str):
-        return Operator(*about, window)
+        return Operator(*about, window, calls=state_calls(node.aggregates, node.input.schema))
     folded = [[name, state_type(node.python[name].state)] for name in split.folded]
     merges, finals = [list(one) for one in split.merges], [list(one) for one in split.finals]
     return Operator(*about, window, merges, finals, folded)

@@ -1,31 +1,35 @@
-"""A job's state as rows in the user's words: keys, windows and results, read from its checkpoint."""
+"""A job's state as rows in the user's words, read by Spark: what cannot be read without it."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from penstock.errors import BadValue, CheckpointMissing, choices
+from penstock.errors import BadValue
 from penstock.folders import Folder
 from penstock.keyed.duplicates import KEPT_AT
 from penstock.plan.joins import Join, JoinAsof
 from penstock.plan.stateful import Deduplicate
 from penstock.settings import Settings
-from penstock.spark.checkpoints.accumulators import collected, pickled
+from penstock.spark.checkpoints.accumulators import as_plain, pickled
+from penstock.spark.checkpoints.aggregate_buffers import partials
 from penstock.spark.checkpoints.checkpoint import read_identity
 from penstock.spark.checkpoints.duplicate_state import is_in_buckets, kept_rows_in
+from penstock.spark.checkpoints.group_state import GroupRows
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.inspect import checkpoint_at
 from penstock.spark.checkpoints.join_state import asof_rows_in, sides_in
 from penstock.spark.checkpoints.join_state import columns_of as join_columns
 from penstock.spark.checkpoints.keyed_state import columns_of, key_row, keys_in
-from penstock.spark.checkpoints.layout import Operator, read_layout
+from penstock.spark.checkpoints.layout import Operator
+from penstock.spark.checkpoints.state_files import StateSchema
+from penstock.spark.checkpoints.state_tables import Place, StateTable, epoch_of, find_state
 from penstock.spark.checkpoints.stores import connect, with_store
+from penstock.spark.checkpoints.unsafe_rows import type_from_json
 from penstock.spark.checkpoints.window_state import OPEN, windows_in
 from penstock.spark.lowering.context import column
 from penstock.spark.lowering.spark_time import OTHER_WINDOW
@@ -36,27 +40,7 @@ _TWO_VALUES = ("max_by", "min_by")
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a node's state is: a query, and the number that Spark gave the operator there."""
-
-    query: str
-    number: int
-    operator: Operator
-
-
-@dataclass(frozen=True)
-class StateTable:
-    """State after an epoch, ordered by key; `more` if there are rows beyond those."""
-
-    node: str
-    epoch: int
-    columns: list[str]
-    rows: list[Row]
-    more: bool
-
-
-def read_state(
+def read_by_spark(
     root: Folder,
     settings: Settings,
     *,
@@ -72,7 +56,7 @@ def read_state(
     first_us = identity.first_us if identity else 0
     first_us -= place.operator.lag_us
     folder = data / "queries" / place.query
-    epoch = _epoch(History(folder), place.number, at)
+    epoch = epoch_of(History(folder), place.number, at)
     spark = session(with_store(settings, root))
     connect(spark, root)
     options = {"operatorId": str(place.number), "batchId": str(epoch)}
@@ -91,14 +75,29 @@ def read_state(
     if place.operator.held is not None:
         columns = [*place.operator.keys, OPEN, *place.operator.held]
         return _packed(windows_in(raw, place.operator), place, epoch, key, limit, columns)
+    if place.operator.calls:
+        return _grouped(raw, place, epoch, key, limit, first_us)
     shown = _shown(raw, place.operator, first_us)
     if key is not None:
         shown = shown.filter(_is_key(place.operator, key))
     order = [column(name) for name in shown.columns if name in (*place.operator.keys, "window_start")]
     # By Arrow, for collect() gives times without their zone.
     found = shown.orderBy(*order).limit(limit + 1).toArrow().to_pylist()
-    rows = [_decoded(one, place.operator, spark) for one in found[:limit]]
+    rows = [_decoded(one, place.operator) for one in found[:limit]]
     return StateTable(place.operator.node, epoch, shown.columns, rows, len(found) > limit)
+
+
+def _grouped(raw: DataFrame, place: Place, epoch: int, key: str | None, limit: int, first_us: int) -> StateTable:
+    """Read groups that Spark aggregates alone, whose buffers only Penstock's decoder shows as values."""
+    kinds = [type_from_json(json.loads(raw.schema[name].dataType.json())) for name in ("key", "value")]
+    groups = GroupRows(place.operator, StateSchema(*kinds), first_us)
+    frame = raw.select(_renamed("key", _fields(raw, "key"), "k"), _renamed("value", _fields(raw, "value"), "v"))
+    if key is not None:
+        names = (F.col(f"k.k{number}").cast("string") for number in range(len(place.operator.keys)))
+        frame = frame.filter(F.concat_ws(",", *names) == F.lit(key))
+    found = frame.orderBy("k").limit(limit + 1).toArrow().to_pylist()
+    pairs = [([*one["k"].values()], [*one["v"].values()]) for one in found[:limit]]
+    return StateTable(place.operator.node, epoch, groups.columns, [*groups.rows(pairs)], len(found) > limit)
 
 
 def _keyed(raw: DataFrame, place: Place, epoch: int, key: str | None, limit: int) -> StateTable:
@@ -118,39 +117,6 @@ def _packed(frame: DataFrame, place: Place, epoch: int, key: str | None, limit: 
     found = frame.orderBy("name", "data").limit(limit + 1).toArrow().to_pylist()
     rows = [json.loads(one["data"]) for one in found[:limit]]
     return StateTable(place.operator.node, epoch, columns, rows, len(found) > limit)
-
-
-def find_state(data: Folder, node: str | None) -> Place:
-    """Return where the state of a node is; of one that several branches share, the first."""
-    found: dict[str, Place] = {}
-    for query, layout in read_layout(data).queries.items():
-        for number, operator in enumerate(layout.operators):
-            found.setdefault(operator.node, Place(query, number, operator))
-    if not found:
-        message = f"{data} has no state"
-        hint = "only aggregate, reduce, deduplicate, process and joins keep any, from the first epoch that is finished"
-        raise CheckpointMissing(message, hint=hint)
-    if node is None and len(found) > 1:
-        message = "several nodes have state"
-        raise CheckpointMissing(message, hint=f"choose one with --node; {choices('nodes', found)}")
-    if node is not None and node not in found:
-        message = f"no node '{node}' has state in {data}"
-        raise CheckpointMissing(message, hint=choices("nodes that have", found, node))
-    return found[node] if node is not None else next(iter(found.values()))
-
-
-def _epoch(history: History, number: int, at: int | None) -> int:
-    stores = [store for store in history.stores if store.operator == number]
-    kept = [e for e in history.committed if stores and all(next(s.chains(e + 1), None) for s in stores)]
-    if not kept:
-        message = f"{history.folder} has no state yet"
-        raise CheckpointMissing(message, hint="wait for the first epoch of the job", transient=True)
-    if at is None:
-        return kept[-1]
-    if at not in kept:
-        message = f"the state after epoch {at} is not kept"
-        raise CheckpointMissing(message, hint=f"epochs from {kept[0]} to {kept[-1]} are")
-    return at
 
 
 def _is_key(operator: Operator, key: str) -> Column:
@@ -226,12 +192,12 @@ def _as(folds: list[Column], operator: Operator) -> list[Column]:
     return [fold.alias(name) for fold, (name, _) in zip(folds, operator.folded, strict=True)]
 
 
-def _decoded(row: Row, operator: Operator, spark: SparkSession) -> Row:
+def _decoded(row: Row, operator: Operator) -> Row:
     """Show accumulators of Python as what they are."""
     for name, kind in operator.folded:
         if isinstance(row.get(name), bytes | bytearray):
-            row[name] = collected(spark, bytes(row[name]), kind)
+            row[name] = as_plain(partials(bytes(row[name]), kind))
     if operator.running and isinstance(row.get("accumulators"), bytes | bytearray):
         accumulators = pickled(bytes(row["accumulators"]))
-        row["accumulators"] = dict(zip(operator.running, accumulators, strict=False))
-    return json.loads(json.dumps(row, default=str)) if operator.folded or operator.running else row
+        row["accumulators"] = as_plain(dict(zip(operator.running, accumulators, strict=False)))
+    return row

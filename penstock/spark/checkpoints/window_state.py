@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from penstock.native.cut_sessions import AT
 from penstock.native.panes import PANE, unpacked
 from penstock.spark.checkpoints.bucket_state import bucket_rows
 from penstock.spark.checkpoints.layout import Operator
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 OPEN = "open"
 
 
 def windows_in(raw: DataFrame, operator: Operator) -> DataFrame:
     """Return the panes of all buckets."""
-    keys, held = operator.keys, operator.held or []
-    return bucket_rows(raw, keys, lambda state: (row for table in unpacked(state) for row in _panes(table, keys, held)))
+    return bucket_rows(raw, operator.keys, lambda state: window_rows(state, operator))
+
+
+def window_rows(state: bytes, operator: Operator) -> Iterator[dict[str, Any]]:
+    """Yield the panes of a bucket."""
+    for table in unpacked(state):
+        yield from _panes(table, operator.keys, operator.held or [])
 
 
 def _panes(table: pa.Table, keys: list[str], held: list[str]) -> Iterator[dict[str, Any]]:

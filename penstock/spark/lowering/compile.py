@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -191,9 +192,10 @@ class _Compiler:
         try:
             return self._lowered(node)
         except AnalysisException as error:
-            reason = str(error).splitlines()[0]
-            message = f"Spark refuses it: {reason}"
-            raise BadExpression(message, node=self.graph.label(node)) from error
+            reason = re.split(r" SQLSTATE|; line \d", str(error).splitlines()[0])[0]
+            message = f"Spark refuses {node.detail}: {reason}"
+            hint = "change the expression, or convert what it takes with cast(... as TYPE)"
+            raise BadExpression(message, node=self.graph.label(node), hint=hint) from error
 
     def _apart(self) -> frozenset[Node]:
         """Return what each branch computes for itself: an event time that several operators follow, and all after it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from penstock.aggregates import struct_type
-from penstock.errors import BadResult, FunctionFailed
-from penstock.functions import row_class
+from penstock.errors import BadResult, FunctionFailed, choices
+from penstock.functions import name_of, raised, row_class
 from penstock.plan.node import Node
 from penstock.plan.nodes import FlatMap, Map, MapBatches, PythonNode, named_outputs
 from penstock.schema import Schema, arrow_type
@@ -199,11 +199,18 @@ class Stage:
         return as_dict(self.fn(self.given(given), *extra), self.output)
 
     def _many(self, given: dict[str, Any], extra: tuple[Any, ...]) -> Any:
-        return [self._emitted(one) for one in self.fn(self.given(given), *extra) or ()]
+        made = self.fn(self.given(given), *extra)
+        if isinstance(made, dict | str) or not (made is None or isinstance(made, Iterable)):
+            message = f"it returned {made!r}, which is not a list of rows: return [row], or yield rows"
+            raise BadResult(message)
+        return [self._emitted(one) for one in made or ()]
 
     def _emitted(self, emit: Any) -> dict[str, Any]:
         if isinstance(emit, tuple) and len(emit) == 2 and emit[0] in self.sides:
             return {f"{_SIDE}{emit[0]}": as_dict(emit[1], None)}
+        if isinstance(emit, tuple) and len(emit) == 2 and isinstance(emit[0], str):
+            message = f"it has no side output {emit[0]!r}: {choices('sides', self.sides, emit[0])}"
+            raise BadResult(message)
         return {"main": as_dict(emit, self.output)}
 
     def given(self, row: dict[str, Any]) -> Any:
@@ -216,10 +223,12 @@ class Stage:
             raise self._failed(error, row(number)) from error
 
     def _failed(self, error: Exception, given: Any) -> FunctionFailed:
-        name = getattr(self.fn, "__qualname__", repr(self.fn))
-        what = f"returned what does not fit: {error}" if isinstance(error, BadResult) else f"raised {_reason(error)}"
+        name = name_of(self.fn)
+        misfit = isinstance(error, BadResult)
+        what = f"returned what does not fit: {error}" if misfit else f"raised {_raised(error)}"
         hint = 'fix the function, or reject such rows: Pipeline(..., rejected_to=sink) or on_error="reject"'
-        failed = FunctionFailed(f"{name} {what}; the row was {given}", node=self.label, hint=hint)
+        which = "the first input row of the batch" if self.kind == MapBatches.kind else "the input row"
+        failed = FunctionFailed(f"{name} {what}; {which} was {given}", node=self.label, hint=hint)
         self.staging.put_error(current_epoch(), failed)
         return failed
 
@@ -241,7 +250,14 @@ class Stage:
         if self.using is None:
             yield ()
             return
-        made = self.using()
+        try:
+            made = self.using()
+        except Exception as error:
+            hint = "fix what using= names: it is called once per worker, without arguments"
+            message = f"using={name_of(self.using)} raised {raised(error)}"
+            failed = FunctionFailed(message, node=self.label, hint=hint)
+            self.staging.put_error(current_epoch(), failed)
+            raise failed from error
         try:
             yield (made,)
         finally:
@@ -271,19 +287,23 @@ def as_dict(made: Any, schema: Schema | None) -> dict[str, Any]:
     """Return a row that a function made; raises if it is none, or has a column too many."""
     if not isinstance(made, dict):
         if not dataclasses.is_dataclass(made) or isinstance(made, type):
-            message = f"returned {type(made).__name__} {made!r}, not a dict or a dataclass"
-            raise TypeError(message)
+            message = f"it returned {made!r} ({type(made).__name__}), not a dict or a dataclass"
+            raise BadResult(message)
         return dataclasses.asdict(made)
     # In every row's way, and most often there is none.
     if schema is not None and not made.keys() <= schema.types.keys():
         unknown = next(name for name in made if name not in schema)
-        message = f"returned the column '{unknown}', which its schema ({schema.ddl}) lacks"
-        raise TypeError(message)
+        message = f"it returned the column '{unknown}', which its schema ({schema.ddl}) lacks"
+        raise BadResult(message)
     return made
 
 
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, StoredRefusal) else f"{type(error).__name__}: {error}"
+
+
+def _raised(error: Exception) -> str:
+    return str(error) if isinstance(error, StoredRefusal) else raised(error)
 
 
 def _placed(misfit: Misfit, fits: Column) -> str:

@@ -1,0 +1,131 @@
+"""The files of Spark's state in memory ("HDFS-backed"), read without Spark: what each key has after an epoch.
+
+A snapshot or delta is a packed stream of (length, key, length or -1 for removed, value), big-endian, ended by -1. What
+the rows mean is in a file of schemas that the first partition has.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import cramjam
+
+from penstock.errors import CheckpointDamaged
+from penstock.plan.types import Type
+from penstock.spark.checkpoints.history import History, Store
+from penstock.spark.checkpoints.unsafe_rows import decode_row, type_from_json
+from penstock.spark.checkpoints.wholeness import broken, unpacked
+
+_IN_MEMORY = (".delta", ".snapshot")
+
+
+@dataclass(frozen=True)
+class StateSchema:
+    """What keys and values of a store are made of."""
+
+    key: Type
+    value: Type
+
+
+def why_not(history: History, stores: list[Store], version: int) -> str | None:
+    """Return why the files cannot be read without Spark; None if they can."""
+    for store in stores:
+        chain = next(store.chains(version), None)
+        if chain is None:
+            return f"{store.path} lacks files of this epoch"
+        if any(not name.endswith(_IN_MEMORY) for name in chain):
+            return "its state is RocksDB's, which only Spark reads"
+        versions = [name.rpartition("/")[2].split("_")[0].split(".")[0] for name in chain]
+        if len({*versions}) < len(versions):
+            return "several attempts of one epoch left files, and only Spark knows whose count"
+    return None
+
+
+def state_rows(
+    history: History, store: Store, version: int, schema: StateSchema
+) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Yield the keys and values of a store, each as the fields of a row."""
+    for key, value in _entries(history, store, version).items():
+        try:
+            yield decode_row(key, schema.key.parts), decode_row(value, schema.value.parts)
+        except (ValueError, struct.error, IndexError) as error:
+            message = f"state of {history.folder}/state/{store.path} does not fit its schema: {error}"
+            raise CheckpointDamaged(message, hint="`penstock checkpoints` shows what is damaged") from error
+
+
+def read_schema(history: History, operator: int, name: str = "") -> StateSchema:
+    """Return the schemas of a store; they are written once, for the first partition."""
+    path = f"state/{operator}/0/{name + '/' if name else ''}_metadata/schema"
+    data = history.folder.read(path)
+    if data is None:
+        message = f"{history.folder}/{path} is gone: what the state holds is unknown"
+        raise CheckpointDamaged(message, hint="put the file back from a copy")
+    try:
+        key, value = _texts(data)
+        return StateSchema(type_from_json(json.loads(key)), type_from_json(json.loads(value)))
+    except (ValueError, KeyError, struct.error, IndexError, TypeError) as error:
+        message = f"{history.folder}/{path} cannot be read: {error}"
+        raise CheckpointDamaged(message, hint="put the file back from a copy") from error
+
+
+def _texts(data: bytes) -> tuple[str, str]:
+    """Return the schemas of keys and values: Java's UTF, cut into pieces because one is limited in length."""
+    version, at = _utf(data, 0)
+    found = []
+    for _ in range(2):
+        pieces = 1
+        if version != "v1":
+            (pieces,) = struct.unpack_from(">i", data, at)
+            at += 4
+        texts = []
+        for _ in range(pieces):
+            text, at = _utf(data, at)
+            texts.append(text)
+        found.append("".join(texts))
+    if version not in ("v1", "v2"):
+        message = f"schemas of version {version!r}"
+        raise ValueError(message)
+    return found[0], found[1]
+
+
+def _utf(data: bytes, at: int) -> tuple[str, int]:
+    (size,) = struct.unpack_from(">H", data, at)
+    return data[at + 2 : at + 2 + size].decode(), at + 2 + size
+
+
+def _entries(history: History, store: Store, version: int) -> dict[bytes, bytes]:
+    kept: dict[bytes, bytes] = {}
+    for name in next(store.chains(version)):
+        for key, value in _changes(history, name):
+            if value is None:
+                kept.pop(key, None)
+            else:
+                kept[key] = value
+    return kept
+
+
+def _changes(history: History, name: str) -> Iterator[tuple[bytes, bytes | None]]:
+    if (reason := broken(history, name)) is not None:
+        raise _damaged(history, name, reason)
+    try:
+        content = b"".join(unpacked(history.read(name)))
+        at = 0
+        while (length := struct.unpack_from(">i", content, at)[0]) >= 0:
+            key = content[at + 4 : at + 4 + length]
+            at += 4 + length
+            (size,) = struct.unpack_from(">i", content, at)
+            value = content[at + 4 : at + 4 + size] if size >= 0 else None
+            at += 4 + max(size, 0)
+            yield key, value
+    except (ValueError, struct.error, cramjam.DecompressionError) as error:
+        raise _damaged(history, name, f"cannot be read ({error})") from error
+
+
+def _damaged(history: History, name: str, reason: str) -> CheckpointDamaged:
+    message = f"{history.folder}/{name} {reason}"
+    hint = "`penstock checkpoints` shows what is damaged; --at EPOCH shows an earlier state, if that is whole"
+    return CheckpointDamaged(message, hint=hint)
