@@ -164,13 +164,13 @@ def test_mistakes_are_told_when_the_pipeline_is_built() -> None:
     with pytest.raises(BadFunction, match="map_async"):
         items.map(ask)
     with pytest.raises(BadValue, match="concurrency=0"):
-        items.map_async(ask, concurrency=0)
+        items.map_async(ask, using=Client, concurrency=0)
     with pytest.raises(BadValue, match="retries=-1"):
-        items.map_async(ask, retries=-1)
+        items.map_async(ask, using=Client, retries=-1)
     with pytest.raises(BadValue, match="without any time"):
-        items.map_async(ask, timeout="0s")
+        items.map_async(ask, using=Client, timeout="0s")
     with pytest.raises(UpdatingStream):
-        items.key_by("path").aggregate(n="count(*)").map_async(ask)
+        items.key_by("path").aggregate(n="count(*)").map_async(ask, using=Client)
 
 
 def test_the_plan_says_how_calls_are_made_and_that_rows_wait_for_all_sinks() -> None:
