@@ -124,7 +124,7 @@ def _cut(history: list[list[Given]], gap: int, longest: int) -> list[tuple[str, 
     for k, rows in by_key(history).items():
         start = last = -999
         for at in sorted(row[2] for row in rows):
-            if at - last >= gap or at - start >= longest:
+            if at - last > gap or at - start >= longest:
                 start = at
                 found.append((repr(k), float(start)))
             last = at
