@@ -36,14 +36,14 @@ def timed() -> ps.Stream:
     return trades().event_time("ts", "5s")
 
 
-BRANCHES: dict[str, Callable[[], ps.Stream]] = {
-    "aggregate": lambda: timed().key_by("k").window(ps.tumbling("10s")).aggregate(n="count(*)"),
-    "top": lambda: timed().key_by("k").window(ps.tumbling("10s")).top(2, by="v"),
-    "reduce": lambda: timed().key_by("k").window(ps.session("10s")).reduce(max),
-    "process": lambda: timed().key_by("k").process(Pass),
-    "deduplicate": lambda: timed().deduplicate("k", within="1m"),
-    "join": lambda: timed().join(timed(), on="k", within=("0s", "5s")),
-    "join_asof": lambda: timed().join_asof(timed().filter("v > 1"), on="k"),
+BRANCHES: dict[str, Callable[[ps.Stream], ps.Stream]] = {
+    "aggregate": lambda rows: rows.key_by("k").window(ps.tumbling("10s")).aggregate(n="count(*)"),
+    "top": lambda rows: rows.key_by("k").window(ps.tumbling("10s")).top(2, by="v"),
+    "reduce": lambda rows: rows.key_by("k").window(ps.session("10s")).reduce(max),
+    "process": lambda rows: rows.key_by("k").process(Pass),
+    "deduplicate": lambda rows: rows.deduplicate("k", within="1m"),
+    "join": lambda rows: rows.join(timed(), on="k", within=("0s", "5s")),
+    "join_asof": lambda rows: rows.join_asof(timed(), on="k"),
 }
 
 
@@ -91,27 +91,14 @@ def test_two_sinks_or_two_sources_of_one_name_ask_for_another() -> None:
 
 @pytest.mark.parametrize("kind", BRANCHES)
 def test_operators_of_one_kind_are_named_after_the_outputs_they_feed(kind: str) -> None:
-    one, two = BRANCHES[kind]().filter("k > ''"), BRANCHES[kind]()
-    alone = graph(two.to(table("b")))
+    build, few, many = BRANCHES[kind], timed().filter("v > 1"), timed().filter("v > 7")
+    alone = graph(build(many).to(table("b")))
     assert [alone.name(node) for node in alone.stateful] == [kind]
-    both = graph(one.to(table("a")), two.named("own").to(table("b")))
-    assert {both.name(node) for node in both.stateful} == {kind, "own"}
-    # Equal nodes are one, so the two have to differ to be two.
-    apart = BRANCHES[kind]
-    other = _other(apart)
-    found = graph(apart().to(table("a")), other.to(table("b")), other.filter("k > 'x'").to(table("c")))
+    named = graph(build(few).to(table("a")), build(many).named("own").to(table("b")))
+    assert {named.name(node) for node in named.stateful} == {kind, "own"}
+    shared = build(many)
+    found = graph(build(few).to(table("a")), shared.to(table("b")), shared.filter("k > 'x'").to(table("c")))
     assert sorted(found.name(node) for node in found.stateful) == [f"{kind}-a", f"{kind}-b,c"]
-
-
-def _other(build: Callable[[], ps.Stream]) -> ps.Stream:
-    """The same branch over other rows."""
-    global trades
-    kept = trades
-    try:
-        trades = lambda: kept().filter("v > 7")  # noqa: E731
-        return build()
-    finally:
-        trades = kept
 
 
 def test_what_feeds_the_same_outputs_still_asks_for_a_name() -> None:
