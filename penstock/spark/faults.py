@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
@@ -182,3 +183,8 @@ def _cause(text: str) -> str:
         line.strip() for line in text.splitlines() if re.match(r"\s*([\w.]+(Error|Exception)|Caused by)\b.*: ", line)
     ]
     return said[-1] if said else text.strip().splitlines()[0]
+
+
+def is_full(error: BaseException) -> bool:
+    """Say whether a disk is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

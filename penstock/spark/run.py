@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,7 +46,7 @@ from penstock.spark.epochs.records import reported
 from penstock.spark.epochs.spark_watermark import SparkWatermark
 from penstock.spark.epochs.watermarks import read_metrics
 from penstock.spark.epochs.writer import EpochWriter, StopRequested
-from penstock.spark.faults import translate
+from penstock.spark.faults import is_full, translate
 from penstock.spark.hidden import hidden
 from penstock.spark.lowering.compile import Query, compile_pipeline, resumes
 from penstock.spark.lowering.table_watch import TableWatch
@@ -99,7 +98,7 @@ class Run:
             self._open()
         except BaseException as error:
             self._close()
-            if isinstance(error, (Py4JError, PySparkException, ConnectionError)) or _is_full(error):
+            if isinstance(error, (Py4JError, PySparkException, ConnectionError)) or is_full(error):
                 raise self._translated(error) from error
             raise
         self._driver = threading.Thread(target=self._drive, name=f"penstock-{name}", daemon=True)
@@ -397,7 +396,3 @@ class Run:
             with contextlib.suppress(Exception):
                 read.source.finish()
         self.checkpoint.close()
-
-
-def _is_full(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
