@@ -23,13 +23,13 @@ CSV = {
     b'"b,""c""",2,NaN,': None,
     b"a,1,1.5": "expected 4 fields, got 3",
     b"a,1,1.5,,": "expected 4 fields, got 5",
-    b'a,"1': "a quote is left open: a row is one line, and a quoted field cannot hold a line break",
-    b'2",1.5,': "a quote is left open: a row is one line, and a quoted field cannot hold a line break",
+    b'a,"1\n2",1.5,': "column v: '1\\n2' cannot be read as bigint",
     b"\xff,1,1.5,": "not UTF-8: byte 0xff at 0",
     b",1,1.5,": "column k: null, but it is declared not null",
     b"a,9223372036854775808,1.5,": "column v: '9223372036854775808' cannot be read as bigint",
     b"a,1,one,": "column d: 'one' cannot be read as double",
     b"a,1,1.5,2026-02-30T00:00:00Z": "column ts: '2026-02-30T00:00:00Z' cannot be read as timestamp",
+    b'a,"1': "a quote is left open: the lines up to the next one are no row of 4 fields in at most 256 KiB",
 }
 JSON = {
     b'{"k":"a","v":1,"d":1.5,"ts":"2026-01-01T00:00:00Z"}': None,
