@@ -151,7 +151,9 @@ def bare(sql: str) -> str:
     >>> bare("`order id`"), bare("`a` + `b`")
     ('order id', '`a` + `b`')
     """
-    return sql[1:-1].replace("``", "`") if _ONE_NAME.fullmatch(sql) else sql
+    # What is no text is refused where the expression is typed, with its node.
+    is_one_name = isinstance(sql, str) and _ONE_NAME.fullmatch(sql)
+    return sql[1:-1].replace("``", "`") if is_one_name else sql
 
 
 def ddl_name(name: str) -> str:
