@@ -13,6 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.native import engine
+from penstock.native.intervals import with_durations
 from penstock.native.steps import PANE, quote
 from penstock.plan.merges import Partial
 from penstock.schema import Schema
@@ -129,7 +130,7 @@ def run(sql: str, **tables: pa.Table) -> pa.Table:
     for name, table in tables.items():
         connection.register(name, table)
     try:
-        return connection.sql(sql).to_arrow_table()
+        return with_durations(connection.sql(sql).to_arrow_table())
     finally:
         for name in tables:
             connection.unregister(name)

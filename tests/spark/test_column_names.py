@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.folders import folder
 from penstock.settings import Settings
-from penstock.spark.checkpoints.state_reader import read_state
+from penstock.spark.checkpoints.shown_state import read_state
 from penstock.testing import AdvanceTime, Results, run_to_end
 from tests.conftest import at, at_parallelism
 from tests.odd_names import CASES, NAMES, backticked

@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.folders import folder
 from penstock.plan.naming import node_name
 from penstock.settings import Settings
-from penstock.spark.checkpoints.state_reader import read_state
+from penstock.spark.checkpoints.shown_state import read_state
 from penstock.testing import run_to_end
 from tests.spark.test_migrate import Job, expected, summed
 

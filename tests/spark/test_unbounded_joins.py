@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.folders import folder
 from penstock.settings import Settings
 from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
-from penstock.spark.checkpoints.state_reader import read_state
+from penstock.spark.checkpoints.shown_state import read_state
 from penstock.testing import EOF, AdvanceTime, Crash, run_to_end
 from tests.conftest import at, at_parallelism
 
