@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.native import engine
-from penstock.native.intervals import with_durations
+from penstock.native.intervals import without_durations
 from penstock.native.steps import PANE, quote
 from penstock.plan.merges import Partial
 from penstock.schema import Schema
@@ -128,9 +128,9 @@ def run(sql: str, **tables: pa.Table) -> pa.Table:
     """Run one query over Arrow tables; each is known by its name."""
     connection = engine.connection()
     for name, table in tables.items():
-        connection.register(name, table)
+        connection.register(name, without_durations(table))
     try:
-        return with_durations(connection.sql(sql).to_arrow_table())
+        return connection.sql(sql).to_arrow_table()
     finally:
         for name in tables:
             connection.unregister(name)
