@@ -10,6 +10,9 @@ ORDER = PREFIX + "order"
 # The number of the source partition that a row came from, up to its event time; see `epochs/origins.py`.
 ORIGIN = PREFIX + "origin"
 
+# What Spark's window is called in its state where a column of the results is called "window".
+OTHER_WINDOW = PREFIX + "window"
+
 
 def hidden(columns: list[str]) -> list[str]:
     """Return the columns among these that are Penstock's own."""

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.settings import Settings
-from penstock.testing import EOF, Crash, run_to_end
+from penstock.testing import Crash, run_to_end
 from tests.conftest import at, at_parallelism
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def check(queries: dict[str, str], settings: Settings, spark: SparkSession, upda
         replace(one, node=replace(one.node, input=named(one.node.input, f"{one.node.name}-state"))) for one in outputs
     ]
     given = rows()
-    items = [*given[:13], EOF, *given[13:26], Crash(), *given[26:]]
+    items = [*given[:20], Crash(), *given[20:]]
     out = run_to_end(ps.Pipeline("sql", *outputs), {"t": items}, settings=settings)
     for name, query in queries.items():
         found = out[name]

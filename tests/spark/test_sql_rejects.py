@@ -130,7 +130,7 @@ def test_every_kind_of_node_rejects_the_rows_on_which_its_sql_fails_alike_in_bot
             "sel": {large},
             "sums-of": {zero},
             "top": {text},
-            "filter": {zero},
+            "filter-low": {zero},
         }
         assert [one["n"] for one in out["sums"]] == [5]
         assert {one["id"] for name in ("low", "high", "rest") for one in out[name]} == set(IDS.values()) - {zero}

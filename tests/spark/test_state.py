@@ -72,7 +72,7 @@ def test_duplicates_within_the_span_are_dropped_and_counted(lane: str, settings:
 def test_rows_outside_the_span_are_kept_wherever_epochs_end(settings: Settings) -> None:
     seconds = [0, 10, 11, 30, 3_600, 86_400, 86_395, 20, 21, 86_389]
     given = [row("a", number, at_second) for number, at_second in enumerate(seconds)]
-    for ends in ((), (1, 2, 3, 4, 5, 6, 7, 8, 9), (3, 6)):
+    for ends in ((), (1, 4, 7, 9), (3, 6)):
         items: list[Any] = []
         for number, one in enumerate(given):
             items += [EOF, one] if number in ends else [one]

@@ -32,7 +32,9 @@ class Direct:
     """Reads one operator's state after one epoch."""
 
     def __init__(self, history: History, place: Place, epoch: int, first_us: int) -> None:
-        self.history, self.place, self.epoch, self.first_us = history, place, epoch, first_us
+        self.history, self.place, self.epoch = history, place, epoch
+        # Behind a join, Spark keeps windows so much later than they are.
+        self.first_us = first_us - place.operator.lag_us
         self.operator = place.operator
 
     def table(self, key: str | None, limit: int) -> StateTable:
@@ -106,7 +108,8 @@ class Direct:
             for key, value in self._pairs(schema, name):
                 named = dict(zip(self.operator.keys, key, strict=False))
                 # A row is kept with a time that is a microsecond later than its own, as Spark counts it.
-                time = _shifted(value[place["time"]], self.first_us - 1)
+                # A join without a bound takes rows that have none.
+                time = _shifted(value[place["time"]], self.first_us - 1) if "time" in place else None
                 row = value[place["row"]] if "row" in place else {}
                 yield json.loads(as_json({"side": side, **named, "time": time, "row": row}))
 

@@ -16,9 +16,9 @@ from penstock.spark.checkpoints.aggregate_buffers import partials, shown_buffer
 from penstock.spark.checkpoints.layout import Operator
 from penstock.spark.checkpoints.state_files import StateSchema
 from penstock.spark.checkpoints.state_tables import Row
+from penstock.spark.hidden import OTHER_WINDOW, PREFIX
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WINDOWS = ("window", "session_window")
 _BOUNDS = ("window_start", "window_end")
 _EMPTY = "isEmpty"
 _TWO = ("min_by", "max_by", "avg", "mean", "try_avg")
@@ -64,8 +64,10 @@ class GroupRows:
         self.operator, self.schema, self.first_us = operator, schema, first_us
         self.session = "session_window" in schema.value.fields
         self.first = schema.value.fields.index("session_window") + 1 if self.session else 0
-        given = schema.value.fields[: self.first] if self.session else schema.key.fields
-        self.given = [name for name in given if not name.startswith("__penstock")]
+        kept = schema.value if self.session else schema.key
+        self.window = _window(kept)
+        given = enumerate(kept.fields[: self.first] if self.session else kept.fields)
+        self.given = {at: name for at, name in given if at == self.window or not name.startswith(PREFIX)}
         self.names, self.kinds = schema.value.fields[self.first :], schema.value.parts[self.first :]
         self.merged = self._merged_places()
         self.calls = self._call_places()
@@ -73,7 +75,7 @@ class GroupRows:
     @property
     def columns(self) -> list[str]:
         """The columns of what is shown."""
-        keys = [name for key in self.given for name in (_BOUNDS if key in _WINDOWS else (key,))]
+        keys = [name for at, key in self.given.items() for name in (_BOUNDS if at == self.window else (key,))]
         if self.merged is not None:
             return [*keys, *(name for name, _ in self.operator.folded), *(name for name, _ in self.operator.finals)]
         if self.operator.kind == Top.kind:
@@ -93,13 +95,13 @@ class GroupRows:
             yield {**keys, **held}
 
     def _keys(self, key: list[Any], value: list[Any]) -> Row:
-        owner, fields = (value, self.schema.value.fields) if self.session else (key, self.schema.key.fields)
+        owner = value if self.session else key
         found: Row = {}
-        for name, one in zip(fields, owner, strict=False):
-            if name in _WINDOWS:
-                found |= {bound: self._time(one[bound.removeprefix("window_")]) for bound in _BOUNDS}
-            elif name in self.given:
-                found[name] = one
+        for at, name in self.given.items():
+            if at == self.window:
+                found |= {bound: self._time(owner[at][bound.removeprefix("window_")]) for bound in _BOUNDS}
+            else:
+                found[name] = owner[at]
         return found
 
     def _time(self, time: Any) -> datetime:
@@ -196,6 +198,13 @@ class GroupRows:
             else:
                 flat += [(value or {}).get(one) for one in kind.fields] if kind.name == "struct" else [value]
         return dict(zip(self._raw_names(), flat, strict=True))
+
+
+def _window(kept: Type) -> int | None:
+    """Return where Spark's window is; a key of the user's own may have its name."""
+    known = ("session_window", OTHER_WINDOW, "window")
+    fields = enumerate(zip(kept.fields, kept.parts, strict=True))
+    return next((at for at, (name, part) in fields if name in known and part.fields == ("start", "end")), None)
 
 
 def _flat(name: str, kind: Type) -> tuple[str, ...]:

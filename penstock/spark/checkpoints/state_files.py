@@ -93,8 +93,10 @@ def _texts(data: bytes) -> tuple[str, str]:
 
 
 def _utf(data: bytes, at: int) -> tuple[str, int]:
+    """Return a text of Java's modified UTF-8: zero is two bytes, and signs beyond 16 bits are two surrogates."""
     (size,) = struct.unpack_from(">H", data, at)
-    return data[at + 2 : at + 2 + size].decode(), at + 2 + size
+    text = data[at + 2 : at + 2 + size].replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16"), at + 2 + size
 
 
 def _entries(history: History, store: Store, version: int) -> dict[bytes, bytes]:

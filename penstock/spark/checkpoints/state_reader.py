@@ -31,8 +31,8 @@ from penstock.spark.checkpoints.state_tables import Place, StateTable, epoch_of,
 from penstock.spark.checkpoints.stores import connect, with_store
 from penstock.spark.checkpoints.unsafe_rows import type_from_json
 from penstock.spark.checkpoints.window_state import OPEN, windows_in
+from penstock.spark.hidden import OTHER_WINDOW
 from penstock.spark.lowering.context import column
-from penstock.spark.lowering.spark_time import OTHER_WINDOW
 from penstock.spark.session import session
 from penstock.spark.types import type_text
 

@@ -12,11 +12,10 @@ from pyspark.sql import functions as F
 
 from penstock.plan.nodes import EventTime
 from penstock.plan.stateful import Grouped
-from penstock.spark.hidden import EVENT_TIME, PREFIX
+from penstock.spark.hidden import EVENT_TIME, OTHER_WINDOW, PREFIX
 from penstock.spark.lowering.context import Context, column
 
 SPARK_TIME = PREFIX + "spark_time"
-OTHER_WINDOW = PREFIX + "window"
 DELAY_KEY = "spark.watermarkDelayMs"
 
 
