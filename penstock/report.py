@@ -113,7 +113,10 @@ class Progress:
 
 @dataclass
 class Report:
-    """What a run did, over all epochs of its checkpoint."""
+    """What a run did, over all epochs of its checkpoint.
+
+    `changed_inputs`: of each source, how many files changed after they were found; what is new in them is not read.
+    """
 
     epochs: int = 0
     watermark: datetime | None = None
@@ -122,3 +125,4 @@ class Report:
     counts: dict[str, Counts] = field(default_factory=dict)
     watermarks: tuple[Watermark, ...] = ()
     backpressure_ratio: float | None = None
+    changed_inputs: dict[str, int] = field(default_factory=dict)

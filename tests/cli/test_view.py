@@ -127,3 +127,11 @@ def test_the_summary_shows_sinks_and_where_rows_went_without_empty_columns() -> 
         "  trades    2,000  2,000     0",
         "  window    2,000  1,990    10",
     ]
+
+
+def test_the_summary_names_sources_whose_files_changed() -> None:
+    lines = summary("p", Report(changed_inputs={"a": 1, "b": 2_000})).splitlines()
+    assert lines[1:] == [
+        "  a: 1 file changed after having been found; what is new in it was not read",
+        "  b: 2,000 files changed after having been found; what is new in them was not read",
+    ]

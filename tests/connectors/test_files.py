@@ -200,6 +200,23 @@ def test_a_source_ends_when_the_listing_has_nothing_new(tmp_path):
     assert source.ended(end)
 
 
+@pytest.mark.parametrize("given", ["in", "in/1.csv", "in/*.csv"])
+def test_a_file_that_grew_after_it_was_read_is_reported_once_though_no_rows_are_read(tmp_path, given):
+    path = put(tmp_path / "in" / "1.csv", "1,x\n")
+    planner, driver = (FileSource(str(tmp_path / given), PAIRS, "csv") for _ in range(2))
+    for source in (planner, driver):
+        source.open(tmp_path / "log")
+    end = planner.latest({}, None)
+    assert (driver.warnings(), driver.changed_inputs()) == ([], 0)
+    path.write_text("1,x\n2,y\n")
+    assert planner.latest(end, None) == end
+    [warning] = driver.warnings()
+    assert "1.csv changed after it was found (4 bytes, now 8); what is new in it is not read" in warning
+    assert (driver.warnings(), driver.changed_inputs()) == ([], 1)
+    driver.open(tmp_path / "log")  # the next run
+    assert (driver.warnings(), driver.changed_inputs()) == ([], 1)
+
+
 def test_a_logged_file_that_vanished_or_shrank_fails_by_name(tmp_path):
     path = put(tmp_path / "a.csv", "1,x\n2,y\n")
     source = FileSource(str(path), PAIRS)
