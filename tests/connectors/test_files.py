@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.connectors.catalog import source_from_spec
+from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.files import FileSource
 from penstock.connectors.formats import parser
 from penstock.connectors.lines import read_lines
@@ -405,3 +406,9 @@ def test_a_source_survives_json_and_pickle_without_its_log(tmp_path):
     copy = pickle.loads(pickle.dumps(source))
     assert rows_of(copy.read_split(pickle.loads(pickle.dumps(piece)))) == [{"a": 1, "b": "x"}]
     assert source_from_spec(json.loads(json.dumps(source.spec()))) == source
+
+
+def test_with_a_null_text_an_empty_field_of_csv_is_null_as_well_and_quoted_ones_are_texts(tmp_path):
+    path = put(tmp_path / "in.csv", '1,NA\n2,\n3,""\n4,"NA"\n')
+    source = FileSource(str(path), PAIRS, options=CsvOptions(null="NA"))
+    assert [row["b"] for row in read_all(source)] == [None, None, "", "NA"]
