@@ -115,7 +115,9 @@ class Progress:
 class Report:
     """What a run did, over all epochs of its checkpoint.
 
-    `changed_inputs`: of each source, how many files changed after they were found; what is new in them is not read.
+    `former_sinks`: those in `rows` that the pipeline does not have: earlier versions, or the job it is a fork of, had
+    them. `changed_inputs`: of each source, how many files changed after they were found; what is new in them is not
+    read.
     """
 
     epochs: int = 0
@@ -126,3 +128,4 @@ class Report:
     watermarks: tuple[Watermark, ...] = ()
     backpressure_ratio: float | None = None
     changed_inputs: dict[str, int] = field(default_factory=dict)
+    former_sinks: tuple[str, ...] = ()
