@@ -138,6 +138,14 @@ class Source(Connector):
     def commit(self, offsets: Offsets) -> None:
         """Every sink has the rows before these offsets; they will not be asked for again."""
 
+    def warnings(self) -> list[str]:
+        """Return what to report about the input since the last call; asked for on the driver, in every run."""
+        return []
+
+    def changed_inputs(self) -> int:
+        """Return how many inputs, such as files, changed after they were found, over all runs of the checkpoint."""
+        return 0
+
     def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[Any]:
         """Cut an epoch into the pieces that tasks read; one per partition unless overridden."""
         return [(part, start.get(part), end[part]) for part in end if start.get(part) != end[part]]

@@ -113,7 +113,12 @@ class Progress:
 
 @dataclass
 class Report:
-    """What a run did, over all epochs of its checkpoint."""
+    """What a run did, over all epochs of its checkpoint.
+
+    `former_sinks`: those in `rows` that the pipeline does not have: earlier versions, or the job it is a fork of, had
+    them. `changed_inputs`: of each source, how many files changed after they were found; what is new in them is not
+    read.
+    """
 
     epochs: int = 0
     watermark: datetime | None = None
@@ -122,3 +127,5 @@ class Report:
     counts: dict[str, Counts] = field(default_factory=dict)
     watermarks: tuple[Watermark, ...] = ()
     backpressure_ratio: float | None = None
+    changed_inputs: dict[str, int] = field(default_factory=dict)
+    former_sinks: tuple[str, ...] = ()

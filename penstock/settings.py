@@ -109,6 +109,25 @@ class Settings:
         return cls(**merged)
 
 
+def unread(settings: Settings, name: str, key: str = "") -> str:
+    """Return, for a hint, where a setting is written that settings made in code lack; nothing if it is nowhere."""
+    try:
+        loaded = Settings.load()
+    except UnknownSetting:
+        return ""
+    if _has(settings, name, key) or not _has(loaded, name, key):
+        return ""
+    given = _from_environment(os.environ).get(name)
+    where = PREFIX + name.upper() if given is not None and (not key or key in given) else FILE
+    what = f"{name}.{key}" if key else name
+    return f"{where} has {what}, which Settings(...) in code does not read: pass settings=Settings.load(...) instead"
+
+
+def _has(settings: Settings, name: str, key: str) -> bool:
+    value = getattr(settings, name)
+    return key in value if key else value is not None
+
+
 NAMES = tuple(part.name for part in fields(Settings))
 # Variables with our prefix that are no settings: they steer the program, its tests and its benchmarks.
 _NO_SETTINGS = re.compile(rf"{PREFIX}(DEBUG|PROFILE|PASSWORD|TEST_.*|BENCH_.*)")

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import UnknownSetting
-from penstock.settings import Settings, cores
+from penstock.connectors import kafka
+from penstock.connectors.connection import Connection, origin
+from penstock.connectors.tables import connection as tables
+from penstock.errors import SettingsError, UnknownSetting
+from penstock.settings import Settings, cores, unread
 
 
 @pytest.fixture(autouse=True)
@@ -171,3 +174,21 @@ def test_a_checkpoint_has_an_interval_and_a_retention() -> None:
         Settings(checkpoint_interval="soon")
     with pytest.raises(UnknownSetting, match="checkpoint_retention = 0 is not a whole number from 1"):
         Settings(checkpoint_retention=0)
+
+
+def test_what_is_written_and_settings_made_in_code_do_not_read_is_named_in_hints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = "start one with: penstock log serve"
+    default = Connection.parse("127.0.0.1:1", origin(Settings(epoch_rows=100)))
+    assert default.remedy == f"{start}; or set PENSTOCK_LOG to where the log is"
+    monkeypatch.setenv("PENSTOCK_LOG", "far:9092")
+    how = "which Settings(...) in code does not read: pass settings=Settings.load(...) instead"
+    assert default.remedy == f"PENSTOCK_LOG has log, {how}; or {start}"
+    loaded = Settings.load(epoch_rows=100)
+    assert (loaded.log, loaded.epoch_rows, unread(loaded, "log")) == ("far:9092", 100, "")
+    toml('[settings.connections]\nshop = "sqlite:///shop.db"\n')
+    assert unread(Settings(), "connections", "shop") == f"penstock.toml has connections.shop, {how}"
+    for look_up in (kafka.resolve, tables.resolve):
+        with pytest.raises(SettingsError, match=r"penstock.toml has connections.shop"):
+            look_up("shop", Settings())

@@ -14,6 +14,7 @@ from penstock.settings import Settings
 from penstock.spark.checkpoints.checkpoint import ANEW
 from penstock.spark.checkpoints.inspect import Inspected, Kept, find_checkpoint, inspect
 from penstock.spark.checkpoints.integrity import way_out
+from penstock.spark.checkpoints.shown_offsets import by_partition
 
 
 def checkpoints(
@@ -62,15 +63,14 @@ def _show_query(query: str, kept: Kept) -> None:
 
 
 def reached(offset: Any) -> str:
-    """Write how far a source was read, without what is Penstock's own (times that the driver declared).
+    """Write how far a source was read, without what is Penstock's own (times that the driver declared, a topic's id).
 
-    >>> reached({"0": 17, "1": 4, "@ticks": 1}), reached({})
+    >>> reached({"0": 17, "1": 4, "@ticks": 1, "id": "vQpPHnXcTIWq0Tqgiz8u6A"}), reached({})
     ('0: 17, 1: 4', 'nothing')
     """
     if not isinstance(offset, dict):
         return str(offset)
-    parts = {part: end for part, end in offset.items() if not part.startswith("@")}
-    return ", ".join(f"{part}: {end}" for part, end in parts.items()) or "nothing"
+    return ", ".join(f"{part}: {end}" for part, end in by_partition(offset).items()) or "nothing"
 
 
 def spans(numbers: list[int]) -> str:

@@ -96,6 +96,7 @@ def restore(
     typer.echo(f"checkpoint {checkpoint} of pipeline {made.pipeline}, lineage {made.lineage}")
     typer.echo(f"go on with: penstock run FILE.py --checkpoint {checkpoint}")
     typer.echo(f'  FILE.py must call its pipeline so: ps.Pipeline("{made.pipeline}", ...)')
+    typer.echo("  its summary counts the epochs and rows before the savepoint as well")
 
 
 @app.command()

@@ -39,8 +39,15 @@ def summary(name: str, report: Report) -> str:
     state = "ended, all windows closed" if report.ended else "stopped; run again to go on"
     lines = [f"{name}: {report.epochs} epochs, watermark {instant(report.watermark)}, {state}"]
     lines += [line for one in report.watermarks for line in _watermark(one, alone=len(report.watermarks) == 1)]
-    lines += [f"  {sink}: {rows:,} rows written" for sink, rows in report.rows.items()]
+    former = dict.fromkeys(report.former_sinks, " (by earlier runs; no sink of this pipeline)")
+    lines += [f"  {sink}: {rows:,} rows written{former.get(sink, '')}" for sink, rows in report.rows.items()]
+    lines += [_changed(source, files) for source, files in report.changed_inputs.items()]
     return "\n".join(lines + _counts(report.counts))
+
+
+def _changed(source: str, files: int) -> str:
+    what, it = ("1 file", "it") if files == 1 else (f"{files:,} files", "them")
+    return f"  {source}: {what} changed after having been found; what is new in {it} was not read"
 
 
 def held_back(watermark: Watermark) -> str:

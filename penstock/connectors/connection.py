@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote
 
 from penstock.errors import BadValue, SettingsError, choices
 from penstock.masking import is_secret, masked, masked_options
-from penstock.settings import Settings
+from penstock.settings import Settings, unread
 
 DEFAULT = "127.0.0.1:9092"
 DEFAULT_ORIGIN = "the default address"
@@ -116,7 +116,8 @@ class Connection:
     def remedy(self) -> str:
         """What to do when nobody answers: where the address is written, it can be corrected."""
         if not self.origin or self.origin == DEFAULT_ORIGIN:
-            return f"{START_ONE}; or set PENSTOCK_LOG to where the log is"
+            lacking = unread(Settings(), "log") if self.origin else ""
+            return f"{lacking}; or {START_ONE}" if lacking else f"{START_ONE}; or set PENSTOCK_LOG to where the log is"
         local = ("127.0.0.1:", "localhost:", "[::1]:")
         here = any(server.startswith(local) for server in self.servers.split(","))
         return f"correct the address in {self.origin}" + (f", or {START_ONE}" if here else ", or see whether it is up")

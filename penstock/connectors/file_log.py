@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -64,16 +65,15 @@ class FileLog:
         self.changes: list[tuple[LoggedFile | Change, Change]] = []
         """Each change that was noticed, after what was known before it."""
         self.end = 0
+        # The driver's thread and the user's both ask for progress.
+        self._refreshing = threading.Lock()
         self.refresh()
 
     def refresh(self) -> None:
         """Take in what another process added."""
-        for line in self._journal.fresh() if self._journal else ():
-            entry: dict[str, Any] = json.loads(line)
-            if _CHANGED in entry:
-                self._change(Change(**entry[_CHANGED]))
-            else:
-                self._add(LoggedFile(**entry | {"rows": tuple(entry["rows"]), "columns": tuple(entry["columns"])}))
+        with self._refreshing:
+            for line in self._journal.fresh() if self._journal else ():
+                self._take_in(json.loads(line))
 
     def append(self, files: Sequence[LoggedFile]) -> bool:
         """Add files durably; refused if another process added some meanwhile, which `refresh` takes in."""
@@ -101,6 +101,12 @@ class FileLog:
             lo, hi = max(start - at, 0), min(end - at, file.units)
             if lo < hi:
                 yield file, lo, hi
+
+    def _take_in(self, entry: dict[str, Any]) -> None:
+        if _CHANGED in entry:
+            self._change(Change(**entry[_CHANGED]))
+        else:
+            self._add(LoggedFile(**entry | {"rows": tuple(entry["rows"]), "columns": tuple(entry["columns"])}))
 
     def _add(self, file: LoggedFile) -> None:
         self._files.append(file)

@@ -107,6 +107,8 @@ class FileSource(Source):
     def open(self, folder: str | Folder) -> None:
         """Keep the log of found files in this folder."""
         self._folder, self._log, self._watch = to_folder(folder), None, ChangeWatch(self.on_change)
+        # An earlier run has reported what it found; the report of every run counts all.
+        self._warned = len(self._refreshed().changes)
 
     @property
     def where(self) -> str:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from penstock.connectors.connection import DEFAULT, Connection, origin
 from penstock.errors import BadValue, PenstockError, SettingsError, SinkFailed, SourceFailed, choices
 from penstock.masking import masked, without
-from penstock.settings import Settings
+from penstock.settings import Settings, unread
 
 SECONDS = 20.0
 IN_PIPELINE = "connection= of the pipeline"
@@ -42,7 +42,8 @@ def resolve(connection: str, settings: Settings) -> Connection:
     if is_address(connection):
         return Connection.parse(connection, IN_PIPELINE)
     message = f"unknown connection '{masked(connection)}'"
-    known = choices("connections", ["log", *settings.connections], connection)
+    known = unread(settings, "connections", connection)
+    known = known or choices("connections", ["log", *settings.connections], connection)
     hint = f"{known}\n  name it under [settings.connections] of penstock.toml, or write its address: host:9092"
     raise SettingsError(message, node=IN_PIPELINE, hint=hint)
 

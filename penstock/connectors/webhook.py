@@ -19,7 +19,7 @@ from penstock.contracts import Epoch, Sink
 from penstock.durations import Span, micros
 from penstock.errors import BadValue, PenstockError, SettingsError, SinkFailed, choices
 from penstock.masking import HIDDEN, is_secret_header, masked, reached_by, without
-from penstock.settings import Settings
+from penstock.settings import Settings, unread
 
 if TYPE_CHECKING:
     from typing import Self
@@ -93,7 +93,8 @@ class WebhookSink(Sink):
         self._url = settings.connections.get(self._given, self._given)
         if "://" not in self._url:
             message = f"unknown connection '{masked(self._given)}'"
-            hint = choices("connections", settings.connections, self._given)
+            hint = unread(settings, "connections", self._given)
+            hint = hint or choices("connections", settings.connections, self._given)
             raise SettingsError(message, hint=f"{hint}\n  or write https://host/path")
 
     def check(self) -> None:

@@ -82,7 +82,9 @@ def _watermark(time: EventTime, *, alone: bool) -> str:
         left_out = "" if idle is None else f"; left out where sources meet after {span_text(idle)} without rows"
         return f"{what}: the largest time of all rows, {delay}{left_out}"
     silent = "holds it back (no idle_after)" if idle is None else f"is left out after {span_text(idle)}"
-    return f"{what}: per partition the largest time, {delay}; the smallest counts, a partition without rows {silent}"
+    return (
+        f"{what}: per partition the largest time, {delay}; the smallest counts, a partition that falls silent {silent}"
+    )
 
 
 def _sinks(graph: Graph, *, alone: bool) -> list[str]:

@@ -92,7 +92,8 @@ def _check_spaces(names: Mapping[Node, str], rejected_to: Sink | None) -> None:
             counts[rejected_to.name] += 1
         for name, times in counts.items():
             if times > 1:
-                raise _clash(name, [node for node in mine if names[node] == name], times)
+                same = [node for node in mine if names[node] == name]
+                raise _rejected_clash(name, times) if times > len(same) else _clash(name, same, times)
         if wanted == "source" and (taken := [name for name in RESERVED if name in counts]):
             message = f"a source cannot be called '{taken[0]}': Penstock has one of that name in its own plans"
             raise BadValue(message, node=f"read '{taken[0]}'", hint='call it otherwise: .named("...")')
@@ -151,4 +152,10 @@ def _clash(name: str, nodes: list[Node], times: int) -> DuplicateName:
     message = f"the name '{name}' is used {times} times ({kinds})"
     where = "they feed the same outputs: " if nodes and space(nodes[0].kind) == "operator" else ""
     hint = f'{where}give one of them a name of its own: .named("..."), so that state and counts stay apart'
+    return DuplicateName(message, node=name, hint=hint)
+
+
+def _rejected_clash(name: str, times: int) -> DuplicateName:
+    message = f"the name '{name}' is used {times} times (write, rejected_to): one of them is the sink of rejected_to"
+    hint = f'give the output a name of its own: .to(...).named("..."); rejected_to has that of its sink, {name!r}'
     return DuplicateName(message, node=name, hint=hint)

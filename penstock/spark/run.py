@@ -40,6 +40,7 @@ from penstock.spark.epochs.compaction import Compaction, readers
 from penstock.spark.epochs.dropped import DroppedRows
 from penstock.spark.epochs.figures import Figures
 from penstock.spark.epochs.idle import IdleSources, recall_times
+from penstock.spark.epochs.input_changes import InputChanges
 from penstock.spark.epochs.notes import last_offsets, reached_offsets
 from penstock.spark.epochs.pressure import Pressure, limits_of
 from penstock.spark.epochs.records import reported
@@ -89,6 +90,7 @@ class Run:
         self._figures = Figures(graph, self._idle, self._offsets)
         self._alarm = Alarm(self.checkpoint.folder, self.checkpoint.wakeups)
         self._pressure = Pressure(graph, self.checkpoint)
+        self._changes = InputChanges(graph)
         self._reached: dict[Read, Offsets] = {}
         self._stopping = threading.Event()
         self._done = threading.Event()
@@ -153,6 +155,7 @@ class Run:
         newest = [writer.records.newest() for writer in self.writers]
         report = reported(newest, self.graph, watermarks=self._figures.watermarks(), ended=self.ended)
         report.backpressure_ratio = self._pressure.mean
+        report.changed_inputs = self._changes.counted()
         return report
 
     def wake(self) -> None:
@@ -274,6 +277,7 @@ class Run:
         try:
             while not self._stopping.is_set() and all(query.isActive for query in self.queries):
                 self.wake()
+                self._changes.watch()
                 if self.until == "stopped":
                     self._idle.watch()
                     self._stopping.wait(POLL_SECONDS)
@@ -292,8 +296,10 @@ class Run:
     def _finish(self) -> None:
         self._halt()
         for query in self.queries:
-            self._note_failure(query)
+            if (error := query.exception()) is not None:
+                self._fail(error)
         self._commit_progress()
+        self._changes.report()
         if isinstance(self.error, SparkFailed | CheckpointDamaged):
             with contextlib.suppress(Exception):
                 suspect(self.checkpoint.folder)
@@ -369,11 +375,6 @@ class Run:
                     self._done.wait(POLL_SECONDS)
                 else:
                     query.stop()
-
-    def _note_failure(self, query: StreamingQuery) -> None:
-        error = query.exception()
-        if error is not None:
-            self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         if self.error is None and StopRequested.__name__ not in str(error):

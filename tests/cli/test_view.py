@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
+import penstock as ps
 from penstock.cli.summary import summary
 from penstock.cli.view import LineView, LiveView, watch
 from penstock.report import Counts, Progress, Report
+from penstock.spark.epochs.records import Totals, reported
 
 FIRST = Progress(epoch=0, epochs=1, rows_in=500_000, rows_out=9_321, rows_in_per_s=812_345.4, epoch_ms=640)
 SECOND = replace(FIRST, epoch=1, epochs=2, rows_in=700_000, rows_out=9_400, late=2, rejected=1, lag_rows=0)
@@ -104,6 +106,8 @@ def test_the_second_interrupt_ends_the_process_at_once() -> None:
 import os, signal
 from penstock.cli.signals import asked_to_stop
 from rich.console import Console
+
+import penstock as ps
 with asked_to_stop(Console()) as asked:
     os.kill(os.getpid(), signal.SIGINT)
     print("asked", asked.is_set(), flush=True)
@@ -126,4 +130,23 @@ def test_the_summary_shows_sinks_and_where_rows_went_without_empty_columns() -> 
         "  node    rows_in   used  late",
         "  trades    2,000  2,000     0",
         "  window    2,000  1,990    10",
+    ]
+
+
+def test_the_summary_tells_sinks_of_earlier_runs_from_those_of_the_pipeline() -> None:
+    rows = ps.read_topic("rows", schema="a int")
+    graph = ps.Pipeline("p", rows.to(ps.topic("new")), rejected_to=ps.topic("bad")).graph
+    report = reported([Totals(rows={"old": 5, "new": 2, "bad": 1})], graph)
+    assert set(summary("p", report).splitlines()[1:]) == {
+        "  old: 5 rows written (by earlier runs; no sink of this pipeline)",
+        "  new: 2 rows written",
+        "  bad: 1 rows written",
+    }
+
+
+def test_the_summary_names_sources_whose_files_changed() -> None:
+    lines = summary("p", Report(changed_inputs={"a": 1, "b": 2_000})).splitlines()
+    assert lines[1:] == [
+        "  a: 1 file changed after having been found; what is new in it was not read",
+        "  b: 2,000 files changed after having been found; what is new in them was not read",
     ]

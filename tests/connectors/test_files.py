@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.connectors.catalog import source_from_spec
+from penstock.connectors.csv_options import CsvOptions
 from penstock.connectors.files import FileSource
 from penstock.connectors.formats import parser
 from penstock.connectors.lines import read_lines
@@ -198,6 +199,23 @@ def test_a_source_ends_when_the_listing_has_nothing_new(tmp_path):
     assert not source.ended(end)
     assert source.latest(end, None) == end
     assert source.ended(end)
+
+
+@pytest.mark.parametrize("given", ["in", "in/1.csv", "in/*.csv"])
+def test_a_file_that_grew_after_it_was_read_is_reported_once_though_no_rows_are_read(tmp_path, given):
+    path = put(tmp_path / "in" / "1.csv", "1,x\n")
+    planner, driver = (FileSource(str(tmp_path / given), PAIRS, "csv") for _ in range(2))
+    for source in (planner, driver):
+        source.open(tmp_path / "log")
+    end = planner.latest({}, None)
+    assert (driver.warnings(), driver.changed_inputs()) == ([], 0)
+    path.write_text("1,x\n2,y\n")
+    assert planner.latest(end, None) == end
+    [warning] = driver.warnings()
+    assert "1.csv changed after it was found (4 bytes, now 8); what is new in it is not read" in warning
+    assert (driver.warnings(), driver.changed_inputs()) == ([], 1)
+    driver.open(tmp_path / "log")  # the next run
+    assert (driver.warnings(), driver.changed_inputs()) == ([], 1)
 
 
 def test_a_logged_file_that_vanished_or_shrank_fails_by_name(tmp_path):
@@ -388,3 +406,9 @@ def test_a_source_survives_json_and_pickle_without_its_log(tmp_path):
     copy = pickle.loads(pickle.dumps(source))
     assert rows_of(copy.read_split(pickle.loads(pickle.dumps(piece)))) == [{"a": 1, "b": "x"}]
     assert source_from_spec(json.loads(json.dumps(source.spec()))) == source
+
+
+def test_with_a_null_text_an_empty_field_of_csv_is_null_as_well_and_quoted_ones_are_texts(tmp_path):
+    path = put(tmp_path / "in.csv", '1,NA\n2,\n3,""\n4,"NA"\n')
+    source = FileSource(str(path), PAIRS, options=CsvOptions(null="NA"))
+    assert [row["b"] for row in read_all(source)] == [None, None, "", "NA"]

@@ -82,8 +82,10 @@ def test_a_folder_may_go_into_a_table_of_its_name_and_a_window_be_called_so_too(
 def test_two_sinks_or_two_sources_of_one_name_ask_for_another() -> None:
     with pytest.raises(errors.DuplicateName, match="'u' is used 2 times"):
         graph(trades().to(table("u")), trades().filter("v > 1").to(ps.topic("u")))
-    with pytest.raises(errors.DuplicateName, match="'u' is used 2 times"):
+    with pytest.raises(errors.DuplicateName, match=r"'u' is used 2 times \(write, rejected_to\)") as caught:
         graph(trades().to(table("u")), rejected_to=ps.topic("u"))
+    assert "give the output a name of its own" in str(caught.value)
+    graph(trades().to(table("u")).named("rows"), rejected_to=ps.topic("u"))
     two = ps.read_topic("u", schema=SCHEMA), ps.read_files("u", schema=SCHEMA, format="csv")
     with pytest.raises(errors.DuplicateName, match=r"'u' is used 2 times \(read\)"):
         graph(two[0].union(two[1]).to(table("out")))

@@ -18,9 +18,9 @@ def explained(stream: ps.Stream, pace: Any = "throughput") -> str:
 def test_a_topic_has_a_watermark_for_each_partition() -> None:
     rows = ps.read_topic("rows", schema=SCHEMA)
     per_partition = "watermark of rows.ts: per partition the largest time, less 5s; the smallest counts, "
-    held = per_partition + "a partition without rows holds it back (no idle_after)"
+    held = per_partition + "a partition that falls silent holds it back (no idle_after)"
     assert explained(rows.event_time("ts", "5s")) == held
-    left_out = per_partition + "a partition without rows is left out after 30s"
+    left_out = per_partition + "a partition that falls silent is left out after 30s"
     assert explained(rows.event_time("ts", "5s", idle_after="30s")) == left_out
 
 

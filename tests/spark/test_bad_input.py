@@ -91,3 +91,21 @@ def test_a_damaged_file_stops_the_job_and_is_named(tmp_path: Path, settings: Set
     pipeline = ps.Pipeline("p", ps.read_files(str(tmp_path / "in.csv.gz"), schema="v bigint").to(ps.collect()))
     with pytest.raises(SourceFailed, match=r"in\.csv\.gz cannot be read"):
         run_to_end(pipeline, {}, settings=settings)
+
+
+def test_a_file_that_grew_between_runs_is_reported_though_no_epoch_runs(
+    tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("a\n1\n")
+    pipeline = ps.Pipeline("p", ps.read_files(str(path), schema="a bigint").to(ps.collect()))
+    first = pipeline.run(until="drained", checkpoint=tmp_path / "cp", settings=settings)
+    assert (first.changed_inputs, caplog.messages) == ({}, [])
+    path.write_text("a\n1\n2\n")
+    second = pipeline.run(until="drained", checkpoint=tmp_path / "cp", settings=settings)
+    [warning] = caplog.messages
+    assert "in.csv changed after it was found (4 bytes, now 6); what is new in it is not read" in warning
+    assert (second.epochs, second.changed_inputs) == (first.epochs, {"in": 1})
+    # What was noted about the file is no damage, and it is not reported again.
+    third = pipeline.run(until="drained", checkpoint=tmp_path / "cp", settings=settings)
+    assert (third.changed_inputs, caplog.messages) == ({"in": 1}, [warning])

@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.cli.state import state
-from penstock.errors import CheckpointDamaged, CheckpointMissing
+from penstock.errors import BadValue, CheckpointDamaged, CheckpointMissing
 from penstock.folders import folder
 from penstock.settings import Settings
 from penstock.spark.checkpoints.shown_state import read_state
@@ -209,7 +209,7 @@ def test_the_command_prints_a_table(checkpoint: Path, capsys: pytest.CaptureFixt
 
 def test_what_is_not_there_is_refused_with_the_choices(checkpoint: Path, settings: Settings) -> None:
     root = folder(checkpoint)
-    with pytest.raises(CheckpointMissing, match=r"nodes: .*longest"):
+    with pytest.raises(BadValue, match=r"nodes: .*longest"):
         read_state(root, settings)
     with pytest.raises(CheckpointMissing, match="did you mean 'sums'"):
         read_state(root, settings, node="sum")

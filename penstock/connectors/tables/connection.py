@@ -7,7 +7,7 @@ import os
 from penstock.connectors.tables.database import Database
 from penstock.errors import BadValue, SettingsError, choices
 from penstock.masking import masked
-from penstock.settings import Settings
+from penstock.settings import Settings, unread
 
 _FORMS = 'write "postgresql://user:password@host:5432/database" or "sqlite:///path"'
 _EXAMPLES = (
@@ -24,7 +24,8 @@ def resolve(connection: str, settings: Settings) -> Database:
     url = settings.connections.get(connection, connection)
     if "://" not in url:
         message = f"unknown connection '{masked(connection)}'"
-        raise SettingsError(message, hint=f"{choices('connections', settings.connections, connection)}\n  or {_FORMS}")
+        hint = unread(settings, "connections", connection) or choices("connections", settings.connections, connection)
+        raise SettingsError(message, hint=f"{hint}\n  or {_FORMS}")
     if url.startswith(_POSTGRES):
         from penstock.connectors.tables.postgres import Postgres
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.connectors.file_log import FileLog
 from penstock.errors import PenstockError
 from penstock.folders import Folder
 from penstock.folders.file_names import source_folder
-from penstock.folders.journal import journal
 from penstock.plan.naming import node_name
 from penstock.spark.checkpoints.checkpoint import ANEW, Identity
 from penstock.spark.checkpoints.history import History
@@ -192,7 +192,7 @@ def _journal(kept: Kept, name: str) -> Problems:
     path = f"{name}.jsonl" if kept.data.local else name
     try:
         if last == "files":
-            end = sum(int(json.loads(line)["units"]) for line in journal(kept.data / folder, last).fresh())
+            end = FileLog(kept.data / folder).end
         elif name == TICKS:
             ticks = Ticks(kept.data)
             end = ticks.end()

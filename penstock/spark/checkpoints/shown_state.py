@@ -14,10 +14,9 @@ from penstock.spark.checkpoints.direct_state import Direct
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.inspect import checkpoint_at
 from penstock.spark.checkpoints.layout import read_layout
+from penstock.spark.checkpoints.shown_offsets import by_source
 from penstock.spark.checkpoints.state_files import why_not
 from penstock.spark.checkpoints.state_tables import StateTable, epoch_of, find_state
-
-_INTERNAL = ("@", "ticks", "wakeups")
 
 
 def read_state(
@@ -56,9 +55,4 @@ def _offsets(data: Folder, query: str, history: History, epoch: int) -> dict[str
     layout = read_layout(data).queries.get(query)
     if layout is None or epoch not in history.logged:
         return {}
-    found = layout.by_source(history.offsets(epoch))
-    return {
-        name: {part: place for part, place in offsets.items() if not part.startswith(_INTERNAL)}
-        for name, offsets in found.items()
-        if isinstance(offsets, dict) and not name.startswith(_INTERNAL)
-    }
+    return by_source(layout.by_source(history.offsets(epoch)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.errors import CheckpointMissing, choices
+from penstock.errors import BadValue, CheckpointMissing, choices
 from penstock.folders import Folder
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.layout import Operator, read_layout
@@ -46,7 +46,7 @@ def find_state(data: Folder, node: str | None) -> Place:
         raise CheckpointMissing(message, hint=hint)
     if node is None and len(found) > 1:
         message = "several nodes have state"
-        raise CheckpointMissing(message, hint=f"choose one with --node; {choices('nodes', found)}")
+        raise BadValue(message, hint=f"choose one with --node; {choices('nodes', found)}")
     if node is not None and node not in found:
         message = f"no node '{node}' has state in {data}"
         raise CheckpointMissing(message, hint=choices("nodes that have", found, node))

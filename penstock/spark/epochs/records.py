@@ -132,7 +132,12 @@ def reported(
         report.rows = _sum(report.rows, totals.rows)
         for id, counted in totals.counts.items():
             report.counts[_public(id, graph)] = Counts(**counted)
+    report.former_sinks = tuple(sorted(report.rows.keys() - _sinks(graph)))
     return report
+
+
+def _sinks(graph: Graph) -> set[str]:
+    return {graph.own_name(write) for write in graph.writes} | {one.name for one in (graph.rejected_to,) if one}
 
 
 def _public(id: str, graph: Graph) -> str:
