@@ -17,6 +17,7 @@ from penstock.query.scope import Scope
 from penstock.query.set_operations import united
 from penstock.query.state_names import with_state_names
 from penstock.query.syntax import NODE, body_of, name_of, read_query, text_of
+from penstock.query.windows import refuse_ungrouped
 from penstock.schema import quoted
 from penstock.stream import Stream
 
@@ -152,6 +153,7 @@ def _select(tree: exp.Select, tables: Tables) -> Stream:
     items = _items(tree.expressions, scope, generator, made)
     if groups:
         return grouped(tree, items, scope)
+    refuse_ungrouped(item.body for item in items)
     chosen = {item.name: text_of(item.body) for item in items}
     same = list(chosen) == list(scope.stream.schema.names) and all(sql == quoted(name) for name, sql in chosen.items())
     return scope.stream if same else scope.stream.select(chosen)
@@ -187,7 +189,9 @@ def _items(
         elif isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star)):
             items += _star(one, scope)
         else:
-            items.append(Item(name_of(one), _with_aliases(scope.resolved(body_of(one)), items, scope)))
+            items.append(
+                Item(name_of(one, scope.stream.schema.names), _with_aliases(scope.resolved(body_of(one)), items, scope))
+            )
     names = [item.name for item in items]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

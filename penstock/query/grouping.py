@@ -12,8 +12,8 @@ from penstock.errors import BadExpression, choices
 from penstock.plan.expressions import aggregate_calls, scalar
 from penstock.plan.stateful import Distinct
 from penstock.query.scope import Scope
-from penstock.query.syntax import NODE, call_of, fresh, text_of
-from penstock.query.windows import CALLS, is_window, window_of, with_bounds
+from penstock.query.syntax import NODE, WINDOW_CALLS, call_of, fresh, text_of
+from penstock.query.windows import check_calls, common_window, is_window, names_window, window_calls, with_bounds
 from penstock.schema import quoted
 from penstock.stream import Stream
 from penstock.windows import Window
@@ -33,7 +33,7 @@ class _Group:
     """What rows are grouped by: keys by their SQL, with the names that they have in the state and in the result."""
 
     window: Window | None = None
-    window_names: set[str] = field(default_factory=lambda: set(CALLS))
+    window_names: set[str] = field(default_factory=lambda: set(WINDOW_CALLS))
     inner: dict[str, str] = field(default_factory=dict)
     shown: dict[str, str] = field(default_factory=dict)
 
@@ -51,7 +51,7 @@ def grouped(tree: exp.Select, items: Sequence[Item], scope: Scope) -> Stream:
     _refuse_sets(tree)
     group = _group(_parts(tree, items, scope), items, scope)
     having = tree.args.get("having")
-    condition = scope.resolved(having.this) if having else None
+    condition = _with_items(scope.resolved(having.this), items, group, scope) if having else None
     aggregates = {
         item.name: text_of(group.replaced(item.body, group.inner)) for item in items if aggregate_calls(item.body)
     }
@@ -60,6 +60,7 @@ def grouped(tree: exp.Select, items: Sequence[Item], scope: Scope) -> Stream:
         what = next(iter(aggregates.values()), "HAVING")
         message = f"GROUP BY is missing: {what} would be over the whole stream, which has no end"
         raise BadExpression(message, node=NODE, hint="GROUP BY a column, or window(ts, '1 minute')")
+    check_calls([item.body for item in items] + ([condition] if condition else []), group.window, scope.stream)
     final = {item.name: _shown(item, aggregates, group) for item in items}
     if not aggregates and group.window is None:
         return _chosen(Stream(Distinct(input=_keys_of(scope.stream, group).node)), final)
@@ -136,25 +137,38 @@ def _not_aggregate(item: Item, where: str) -> exp.Expr:
 
 
 def _group(parts: Sequence[exp.Expr], items: Sequence[Item], scope: Scope) -> _Group:
-    group = _Group()
+    group = _Group(common_window(parts, scope.stream))
+    group.window_names |= {item.name for item in items if is_window(item.body.unnest())}
+    group.window_names -= set(scope.stream.schema.names)
+    of_window = [part for part in parts if _is_of_window(part, group)]
     for part in parts:
-        if is_window(part):
-            if group.window is not None:
-                message = "GROUP BY has two windows"
-                raise BadExpression(message, node=NODE, hint="group by one of them, and the result by the other")
-            group.window = window_of(part, scope.stream)
-            group.window_names |= {item.name for item in items if text_of(item.body) == text_of(part)}
-    for part in parts:
-        if not is_window(part) and not _is_bound(part, group):
+        if part not in of_window:
             _add_key(part, group, items, scope)
+    for part in of_window:
+        _check_determined(part, group)
     return group
 
 
-def _is_bound(part: exp.Expr, group: _Group) -> bool:
-    """Say whether it is a bound of the window, which is grouped by already (GROUP BY ALL)."""
-    named = isinstance(part, exp.Column) and part.parts[0].name in group.window_names
-    called = isinstance(part, exp.Dot) and is_window(part.this)
-    return group.window is not None and (named or called)
+def _is_of_window(part: exp.Expr, group: _Group) -> bool:
+    return bool(window_calls(part)) or (group.window is not None and names_window(part, group.window_names))
+
+
+def _check_determined(part: exp.Expr, group: _Group) -> None:
+    """Refuse a part that differs within a group of the window and the keys, or is the same in several windows."""
+    if group.window is None or _is_open(part, group):
+        message = f"GROUP BY {text_of(part)}: a window is grouped by as a whole, or by its start or end"
+        call = text_of(next(iter(window_calls(part)), exp.column("window")))
+        hint = f"group by {call} and by columns, each on its own, and the result by the expression"
+        raise BadExpression(message, node=NODE, hint=hint)
+
+
+def _is_open(tree: exp.Expr, group: _Group) -> bool:
+    """Say whether a tree has columns, outside of aggregates, that are neither keys nor bounds of the window."""
+    # A key may be shown under the name of another column of the stream.
+    keys = {sql: f"\0{number}" for number, sql in enumerate(group.inner)}
+    known = {*keys.values(), *(("window_start", "window_end") if group.window else ())}
+    columns = exp.Paren(this=group.replaced(tree, keys)).find_all(exp.Column)
+    return any(column.parts[0].name not in known for column in columns)
 
 
 def _add_key(part: exp.Expr, group: _Group, items: Sequence[Item], scope: Scope) -> None:
@@ -185,14 +199,23 @@ def _shown(item: Item, aggregates: Mapping[str, str], group: _Group) -> str:
     """Return the result column of an item: an aggregate's own, or an expression over keys and window bounds."""
     if item.name in aggregates:
         return quoted(item.name)
-    tree = group.replaced(item.body, group.shown)
-    known = {*group.shown.values(), *(("window_start", "window_end") if group.window else ())}
-    for column in exp.Paren(this=tree).find_all(exp.Column):
-        if column.parts[0].name not in known:
-            message = f"{text_of(item.body)} is neither an aggregate nor in GROUP BY"
-            hint = choices("group by", [*group.inner, *(["window.start", "window.end"] if group.window else [])])
-            raise BadExpression(message, node=NODE, hint=hint)
-    return text_of(tree)
+    if _is_open(item.body, group):
+        message = f"{text_of(item.body)} is neither an aggregate nor in GROUP BY"
+        hint = choices("group by", [*group.inner, *(["window.start", "window.end"] if group.window else [])])
+        raise BadExpression(message, node=NODE, hint=hint)
+    return text_of(group.replaced(item.body, group.shown))
+
+
+def _with_items(tree: exp.Expr, items: Sequence[Item], group: _Group, scope: Scope) -> exp.Expr:
+    """Let HAVING name an expression of SELECT by its alias, where that is no column of the stream or of the groups."""
+    known = {*scope.stream.schema.names, *group.shown.values()}
+    bodies = {item.name: item.body for item in items if not aggregate_calls(item.body) and item.name not in known}
+    whole = exp.Paren(this=tree)
+    for column in list(whole.find_all(exp.Column)):
+        if len(column.parts) == 1 and column.name in bodies:
+            column.replace(exp.Paren(this=bodies[column.name].copy()))
+    found: exp.Expr = whole.this
+    return found
 
 
 def _having(tree: exp.Expr, aggregates: dict[str, str], group: _Group, items: Sequence[Item]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar
 
 import sqlglot
@@ -13,6 +14,7 @@ from penstock.plan.syntax import Verbatim
 from penstock.schema import quoted
 
 NODE = "sql"
+WINDOW_CALLS = ("window", "session_window")
 
 
 class Query(Verbatim):
@@ -50,14 +52,18 @@ def text_of(tree: exp.Expr) -> str:
     return tree.sql(dialect=Query, normalize_functions=False, comments=False)
 
 
-def name_of(item: exp.Expr) -> str:
+def name_of(item: exp.Expr, columns: Collection[str] = ()) -> str:
     """Return the name of a result column: its alias, the last part of a column's name, or its text, as in Spark.
 
-    A window's bounds are named as in every result: `window_start`, `window_end`.
+    A window is named as its function, and its bounds as in every result: `window_start`, `window_end`. `columns` are
+    those of the stream: one that is called `window` is no window.
     """
     if isinstance(item, exp.Alias):
         return item.alias
-    if isinstance(item, exp.Column) and item.table in ("window", "session_window") and item.name in ("start", "end"):
+    if call_of(item) in WINDOW_CALLS:
+        return call_of(item)
+    of = call_of(item.this.unnest()) if isinstance(item, exp.Dot) else item.text("table")
+    if of in WINDOW_CALLS and item.name in ("start", "end") and (isinstance(item, exp.Dot) or of not in columns):
         return f"window_{item.name}"
     return item.name if isinstance(item, exp.Column | exp.Dot) else text_of(item)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlglot import exp
 
 from penstock.errors import BadExpression, MissingEventTime, choices
 from penstock.plan.queries import times_of
-from penstock.query.syntax import NODE, call_of, text_of
+from penstock.query.syntax import NODE, WINDOW_CALLS, call_of, text_of
 from penstock.stream import Stream
 from penstock.windows import Window, session, sliding, tumbling
 
-CALLS = ("window", "session_window")
 _BOUNDS = {"start": "window_start", "end": "window_end"}
 _WHOLE = "named_struct('start', window_start, 'end', window_end)"
 _UNITS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
@@ -18,7 +19,52 @@ _UNITS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day":
 
 def is_window(tree: exp.Expr) -> bool:
     """Say whether a tree is a window of GROUP BY."""
-    return call_of(tree) in CALLS
+    return call_of(tree) in WINDOW_CALLS
+
+
+def window_in(tree: exp.Expr) -> exp.Expr | None:
+    """Return the call of the window that a tree is, or is a bound of; None if it is neither."""
+    whole = tree.unnest()
+    call = whole.this.unnest() if isinstance(whole, exp.Dot) else whole
+    return call if is_window(call) else None
+
+
+def window_calls(tree: exp.Expr) -> list[exp.Expr]:
+    """Return the windows that a tree calls."""
+    return [one for one in tree.find_all(exp.Anonymous) if is_window(one)]
+
+
+def names_window(tree: exp.Expr, names: set[str]) -> bool:
+    """Say whether a tree has a column that is a window, or a bound of one, by one of these names."""
+    return any(column.parts[0].name in names for column in tree.find_all(exp.Column))
+
+
+def common_window(parts: Iterable[exp.Expr], stream: Stream) -> Window | None:
+    """Return the window of GROUP BY; None if it has none."""
+    found = {window_of(call, stream) for part in parts if (call := window_in(part)) is not None}
+    if len(found) > 1:
+        message = "GROUP BY has two windows"
+        raise BadExpression(message, node=NODE, hint="group by one of them, and the result by the other")
+    return next(iter(found), None)
+
+
+def check_calls(trees: Iterable[exp.Expr], window: Window | None, stream: Stream) -> None:
+    """Refuse windows in SELECT and HAVING that are not the one of the group: its bounds would be shown for theirs."""
+    for call in (one for tree in trees for one in window_calls(tree)):
+        if window is None:
+            message = f"{text_of(call)} is neither an aggregate nor in GROUP BY"
+            raise BadExpression(message, node=NODE, hint=f"add {text_of(call)} to GROUP BY")
+        if window_of(call, stream) != window:
+            message = f"{text_of(call)} is another window than that of GROUP BY, {window}"
+            raise BadExpression(message, node=NODE, hint="use window.start and window.end, the bounds of the group")
+
+
+def refuse_ungrouped(trees: Iterable[exp.Expr]) -> None:
+    """Refuse windows where there is no GROUP BY."""
+    for call in (one for tree in trees for one in window_calls(tree)):
+        message = f"GROUP BY is missing: {text_of(call)} is the window of a group"
+        hint = f"GROUP BY {text_of(call)}, or use date_trunc('minute', ts) for a row's own minute"
+        raise BadExpression(message, node=NODE, hint=hint)
 
 
 def window_of(call: exp.Expr, stream: Stream) -> Window:
@@ -57,11 +103,19 @@ def with_bounds(tree: exp.Expr, names: set[str]) -> exp.Expr:
         if isinstance(one, exp.Column) and one.parts[0].name in names:
             one.replace(_bound([part.name for part in one.parts[1:]], text_of(one)))
         elif isinstance(one, exp.Anonymous) and is_window(one):
-            above = one.parent if isinstance(one.parent, exp.Dot) and one.parent.this is one else None
+            above = _dot_of(one)
             parts = [above.expression.name] if above else []
             (above or one).replace(_bound(parts, text_of(above or one)))
     found: exp.Expr = whole.this
     return found
+
+
+def _dot_of(call: exp.Expr) -> exp.Expr | None:
+    """Return what takes a bound of a window: `window(...).start`, or `(window(...)).start`."""
+    inner = call
+    while isinstance(inner.parent, exp.Paren):
+        inner = inner.parent
+    return inner.parent if isinstance(inner.parent, exp.Dot) and inner.parent.this is inner else None
 
 
 def _bound(parts: list[str], text: str) -> exp.Expr:

@@ -63,6 +63,14 @@ def test_csv_payloads_are_a_line_each():
     assert [item.position for item in bad] == ["t/3@2", "t/3@4"]
 
 
+@pytest.mark.parametrize("beside", [[], [b"1,x"], [b'1,"x\ny"'], [b"1,"]])
+def test_two_csv_payloads_with_a_quote_left_open_are_not_one_row(beside):
+    good, bad = read(records(*beside, b'2,"a', b'b"'), "csv")
+    assert [row["a"] for row in good] == [1] * len(beside)
+    assert [item.raw for item in bad] == [b'2,"a', b'b"']
+    assert all("a quote is left open" in item.reason for item in bad)
+
+
 def test_what_is_included_stays_beside_its_payload():
     included = ("key", "offset", "timestamp", "headers", "partition")
     good, _ = read(records(b"{", b'{"a":1}', b"{", b'{"a":2}'), include=included)

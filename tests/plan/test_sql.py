@@ -13,6 +13,7 @@ T = (
     "id bigint, k string, v bigint, tags array<string>, m map<string,int>, items array<struct<sku:string,n:int>>, "
     "s struct<a:int,b:struct<c:string>>, `order id` string, ts timestamp"
 )
+UPPER = "u string, x string, n bigint not null"
 
 
 def streams() -> dict[str, ps.Stream]:
@@ -50,6 +51,33 @@ def streams() -> dict[str, ps.Stream]:
             "SELECT window(ts, '1 minute') AS w, sum(v) AS s FROM t GROUP BY ALL",
             "w struct<start:timestamp,end:timestamp>, s bigint",
         ),
+        (
+            "SELECT k, window(ts, '1 minute'), sum(v) AS s FROM t GROUP BY k, window(ts, '1 minute')",
+            "k string, window struct<start:timestamp,end:timestamp>, s bigint",
+        ),
+        (
+            "SELECT Session_Window(ts, '1 minute'), count(*) AS n FROM t GROUP BY ALL",
+            "session_window struct<start:timestamp,end:timestamp>, n bigint not null",
+        ),
+        (
+            "SELECT window(ts, '1 minute').start, (window(ts, '60 seconds')).end, sum(v) AS s FROM t GROUP BY 1, 2",
+            "window_start timestamp not null, window_end timestamp not null, s bigint",
+        ),
+        (
+            "SELECT window(ts, '1 minute') AS w, w.start, sum(v) AS s FROM t GROUP BY w",
+            "w struct<start:timestamp,end:timestamp>, start timestamp not null, s bigint",
+        ),
+        (
+            "WITH m AS (SELECT window(ts, '1 minute'), sum(v) AS s FROM t GROUP BY ALL) "
+            "SELECT window.start, window.end AS e, s FROM m",
+            "start timestamp, e timestamp, s bigint",
+        ),
+        (
+            "WITH m AS (SELECT window(ts, '1 minute'), k, sum(v) AS s FROM t GROUP BY ALL) "
+            "SELECT window(window, '1 hour').start AS hour, max(s) AS m FROM m GROUP BY ALL",
+            "hour timestamp not null, m bigint",
+        ),
+        ("SELECT upper(k) AS u, concat(u, '!') AS x, count(*) AS n FROM t GROUP BY u HAVING x > 'a'", UPPER),
         ("SELECT k FROM t GROUP BY k", "k string"),
         ("SELECT id, explode(tags) FROM t", "id bigint, col string"),
         ("SELECT posexplode(tags) AS (p, tags), id FROM t", "p int not null, tags string, id bigint"),
@@ -111,6 +139,30 @@ def test_queries_have_these_columns(query: str, columns: str) -> None:
         ("SELECT k FROM db.t", "FROM db.t is not available"),
         ("SELECT k FROM t WHERE v IN (SELECT w FROM u)", "a subquery"),
         ("SELECT window.middle, count(*) n FROM t GROUP BY window(ts, '1 minute')", "window.middle: a window has"),
+        ("SELECT sum(v) AS s FROM t GROUP BY window(ts, '1 minute').middle", "'1 minute'.*middle: a window has"),
+        (
+            "SELECT window(ts, '1 minute').start AS a, window(ts, '2 minutes').end AS b, sum(v) s FROM t GROUP BY ALL",
+            "GROUP BY has two windows",
+        ),
+        (
+            "SELECT window(ts, '1 minute').start AS a, sum(v) AS s FROM t GROUP BY window(ts, '2 minutes')",
+            r"window\(ts, '1 minute'\) is another window than that of GROUP BY, tumbling\(2m\)",
+        ),
+        (
+            "SELECT sum(v) AS s FROM t GROUP BY window(ts, '2 minutes') HAVING window(ts, '1 minute').end > now()",
+            "is another window than that of GROUP BY",
+        ),
+        (
+            "SELECT hour(window(ts, '1 minute').start) AS h, sum(v) AS s FROM t GROUP BY ALL",
+            "GROUP BY hour.*: a window is grouped by as a whole, or by its start or end",
+        ),
+        (
+            "SELECT sum(v) AS s FROM t GROUP BY window(ts, '1 minute'), concat(k, window.start)",
+            "GROUP BY concat.*: a window is grouped by as a whole",
+        ),
+        ("SELECT window(ts, '1 minute').start AS w, sum(v) AS s FROM t GROUP BY k", "neither an aggregate nor in"),
+        ("SELECT window(ts, '1 minute').start FROM t", "GROUP BY is missing: window.* is the window of a group"),
+        ("SELECT upper(k) AS v, v + 1 AS x, count(*) AS n FROM t GROUP BY upper(k)", "v . 1 is neither an aggregate"),
         ("SELECT k FROM t JOIN u ON t.k = u.k", "JOIN is not available"),
         ("SELECT 1", "FROM is missing"),
     ],
@@ -120,6 +172,37 @@ def test_what_cannot_be_is_named_by_its_clause(query: str, words: str) -> None:
         ps.sql(query, **streams())
     assert refused.value.node
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("items", "window"),
+    [
+        ("k, window(ts, '1 minute').start AS w, sum(v) AS s", "window(ts, '1 minute')"),
+        (
+            "window(ts, '1 minute').start AS a, k, window(ts, '60 seconds').end AS b, sum(v) AS s",
+            "window(ts, '1 minute')",
+        ),
+        ("window(ts, '2 minutes', '1 minute').end AS b, k, sum(v) AS s", "window(ts, '2 minutes', '1 minute')"),
+        ("session_window(ts, '1 minute').start AS a, k, sum(v) AS s", "session_window(ts, '1 minute')"),
+        ("window(ts, '1 minute').start AS a, k, concat(k, a) AS label, sum(v) AS s", "window(ts, '1 minute')"),
+        ("(window(ts, '1 minute')).start AS a, a AS b, k", "window(ts, '1 minute')"),
+    ],
+)
+@pytest.mark.parametrize("having", ["", " HAVING window.start > timestamp'2026-01-01'"])
+def test_group_by_all_finds_the_window_in_its_bounds(items: str, window: str, having: str) -> None:
+    group_all, named, bound = (
+        ps.Pipeline("p", ps.sql(f"SELECT {items} FROM t GROUP BY {group}{having}", **streams()).to(ps.console()))
+        for group in ("ALL", f"k, {window}", f"k, {window}.start")
+    )
+    assert group_all.to_json() == named.to_json() == bound.to_json()
+
+
+def test_having_names_a_bound_by_its_alias() -> None:
+    query = (
+        "SELECT window(ts, '1 minute').start AS w, sum(v) AS s FROM t GROUP BY ALL HAVING {} > timestamp'2026-01-01'"
+    )
+    by_alias, by_bound = (ps.sql(query.format(name), **streams()).to(ps.console()) for name in ("w", "(window.start)"))
+    assert ps.Pipeline("p", by_alias).to_json() == ps.Pipeline("p", by_bound).to_json()
 
 
 def test_a_key_that_hides_a_column_does_not_change_what_is_aggregated() -> None:

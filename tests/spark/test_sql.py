@@ -35,6 +35,9 @@ STATEFUL = {
     "either": "SELECT k FROM t UNION SELECT tag FROM t LATERAL VIEW explode(tags) AS tag",
     "windows": "SELECT window.start AS began, k, sum(v) AS s, concat(k, '!') AS kk FROM t "
     "GROUP BY window(ts, '20 seconds'), 2 HAVING count(*) FILTER (WHERE v > 0) > 0",
+    "bounds": "SELECT k, window(ts, '20 seconds').start AS began, window(ts, '20 seconds').end AS ended, "
+    "window(ts, '20 seconds'), concat(k, window(ts, '20 seconds').start) AS label, sum(v) AS s FROM t GROUP BY ALL "
+    "HAVING began > timestamp'2026-01-01 00:00:00Z' AND label IS NOT NULL",
     "whole": "SELECT window(ts, '30 seconds', '15 seconds') AS w, v % 3 AS v, count(*) AS n FROM t GROUP BY ALL",
 }
 UPDATED = {
