@@ -50,18 +50,24 @@ def grouped(tree: exp.Select, items: Sequence[Item], scope: Scope) -> Stream:
     """Return one row for each group."""
     _refuse_sets(tree)
     group = _group(_parts(tree, items, scope), items, scope)
-    having = tree.args.get("having")
-    condition = _with_items(scope.resolved(having.this), items, group, scope) if having else None
+    mixed = [item for item in items if aggregate_calls(item.body) and group.window and _is_of_window(item.body, group)]
     aggregates = {
-        item.name: text_of(group.replaced(item.body, group.inner)) for item in items if aggregate_calls(item.body)
+        item.name: text_of(group.replaced(item.body, group.inner))
+        for item in items
+        if aggregate_calls(item.body) and item not in mixed
     }
-    where = _having(condition, aggregates, group, items) if condition is not None else None
+    over_results = {item.name: _over_results(item.body.copy(), aggregates, group, items) for item in mixed}
+    having = tree.args.get("having")
+    condition = (
+        _with_items(scope.resolved(having.this), items, {*aggregates, *group.shown.values()}, scope) if having else None
+    )
+    where = _over_results(condition, aggregates, group, items) if condition is not None else None
     if not group.window and not group.inner:
         what = next(iter(aggregates.values()), "HAVING")
         message = f"GROUP BY is missing: {what} would be over the whole stream, which has no end"
         raise BadExpression(message, node=NODE, hint="GROUP BY a column, or window(ts, '1 minute')")
     check_calls([item.body for item in items] + ([condition] if condition else []), group.window, scope.stream)
-    final = {item.name: _shown(item, aggregates, group) for item in items}
+    final = {item.name: over_results.get(item.name) or _shown(item, aggregates, group) for item in items}
     if not aggregates and group.window is None:
         return _chosen(Stream(Distinct(input=_keys_of(scope.stream, group).node)), final)
     result = _aggregated(scope.stream, group, aggregates)
@@ -206,10 +212,9 @@ def _shown(item: Item, aggregates: Mapping[str, str], group: _Group) -> str:
     return text_of(group.replaced(item.body, group.shown))
 
 
-def _with_items(tree: exp.Expr, items: Sequence[Item], group: _Group, scope: Scope) -> exp.Expr:
-    """Let HAVING name an expression of SELECT by its alias, where that is no column of the stream or of the groups."""
-    known = {*scope.stream.schema.names, *group.shown.values()}
-    bodies = {item.name: item.body for item in items if not aggregate_calls(item.body) and item.name not in known}
+def _with_items(tree: exp.Expr, items: Sequence[Item], results: set[str], scope: Scope) -> exp.Expr:
+    """Let HAVING name an expression of SELECT by its alias, where that is no column of the stream or of the results."""
+    bodies = {item.name: item.body for item in items if item.name not in {*results, *scope.stream.schema.names}}
     whole = exp.Paren(this=tree)
     for column in list(whole.find_all(exp.Column)):
         if len(column.parts) == 1 and column.name in bodies:
@@ -218,8 +223,8 @@ def _with_items(tree: exp.Expr, items: Sequence[Item], group: _Group, scope: Sco
     return found
 
 
-def _having(tree: exp.Expr, aggregates: dict[str, str], group: _Group, items: Sequence[Item]) -> str:
-    """Return the condition over results; aggregates that only HAVING uses get a column of their own."""
+def _over_results(tree: exp.Expr, aggregates: dict[str, str], group: _Group, items: Sequence[Item]) -> str:
+    """Return an expression of aggregates as one over results; aggregates that are no item get a column of their own."""
     whole = exp.Paren(this=tree)
     for call in [_with_clauses(one) for one in aggregate_calls(whole) if not _inside(one)]:
         sql = text_of(group.replaced(call, group.inner))

@@ -77,6 +77,11 @@ def streams() -> dict[str, ps.Stream]:
             "SELECT window(window, '1 hour').start AS hour, max(s) AS m FROM m GROUP BY ALL",
             "hour timestamp not null, m bigint",
         ),
+        (
+            "SELECT count(*) AS n, sum(v) / (unix_seconds(window.end) - unix_seconds(window(ts, '1 minute').start)) "
+            "AS rate FROM t GROUP BY k, window(ts, '1 minute') HAVING rate > 1",
+            "n bigint not null, rate double",
+        ),
         ("SELECT upper(k) AS u, concat(u, '!') AS x, count(*) AS n FROM t GROUP BY u HAVING x > 'a'", UPPER),
         ("SELECT k FROM t GROUP BY k", "k string"),
         ("SELECT id, explode(tags) FROM t", "id bigint, col string"),

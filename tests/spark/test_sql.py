@@ -38,6 +38,8 @@ STATEFUL = {
     "bounds": "SELECT k, window(ts, '20 seconds').start AS began, window(ts, '20 seconds').end AS ended, "
     "window(ts, '20 seconds'), concat(k, window(ts, '20 seconds').start) AS label, sum(v) AS s FROM t GROUP BY ALL "
     "HAVING began > timestamp'2026-01-01 00:00:00Z' AND label IS NOT NULL",
+    "rates": "SELECT k, sum(v) / (unix_seconds(window.end) - 1) + max(id) AS rate, count(*) AS n FROM t "
+    "GROUP BY k, window(ts, '20 seconds') HAVING rate > 9",
     "whole": "SELECT window(ts, '30 seconds', '15 seconds') AS w, v % 3 AS v, count(*) AS n FROM t GROUP BY ALL",
 }
 UPDATED = {
