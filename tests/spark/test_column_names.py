@@ -201,6 +201,8 @@ def test_rows_keep_every_name(names: tuple[str, ...], lane: Any, parallelism: in
     judge_stateless(*run(stateless, names, chosen), names)
 
 
+# In short, the windows of `test_state_and_tables_are_shown_by_every_name`.
+@pytest.mark.slow
 @CASE
 def test_state_is_kept_by_every_name(names: tuple[str, ...], lane: Any, parallelism: int, settings: Settings) -> None:
     chosen = replace(at_parallelism(settings, parallelism), lane=lane)

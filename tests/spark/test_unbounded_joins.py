@@ -48,6 +48,8 @@ def items(epochs: list[list[dict[str, Any]]], controls: list[Any]) -> list[Any]:
     return [one for epoch, control in zip(epochs, controls, strict=True) for one in (*epoch, control)]
 
 
+# In short, the Nexmark queries and the savepoint below.
+@pytest.mark.slow
 @pytest.mark.parametrize(("lane", "parallelism"), [("auto", 2), ("spark", 3)])
 def test_rows_meet_at_any_distance_and_over_a_crash(lane: Any, parallelism: int, settings: Settings) -> None:
     """The left has event time and moves the watermark past everything; the right has none."""
