@@ -47,7 +47,7 @@ def serve(
         bool,
         typer.Option("--acls", help="Without a login too, allow only what ACLs allow; clients are User:ANONYMOUS."),
     ] = False,
-    node_id: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Node id that clients are told.")] = 1,
+    node_id: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Node id in responses to clients.")] = 1,
     group_min_session_timeout: Annotated[
         str, typer.Option(help="Shortest session timeout that members of groups may ask for.")
     ] = "6s",

@@ -115,7 +115,7 @@ def _automatic(nodes: list[Node], given: Mapping[Node, str]) -> dict[Node, str]:
 
 
 def _numbered(base: str, group: list[Node], taken: set[str]) -> dict[Node, str]:
-    """Name nodes of one method that feed the same outputs; only those without state are told apart by counting."""
+    """Name nodes of one method that feed the same outputs; only those without state get numbers."""
     if group[0].stateful and (base in taken or len(group) > 1):
         raise _clash(base, group, len(group) + (base in taken))
     numbers = (base if number == 1 else f"{base}_{number}" for number in count(1))

@@ -232,7 +232,7 @@ def test_buffers_of_clients_that_hang_up_are_returned_to_the_system(log: Watched
 
 
 def test_what_recompression_took_is_returned_to_the_system(log: Watched) -> None:
-    """Threads had heaps of their own, of which the C library returned nothing: 100 MB."""
+    """The C library did not return the heaps of ended threads: 100 MB."""
     log.create("repacked", compression_type="zstd", max_message_bytes=str(30 * MIB))
     log.until(lambda now: now["bytes:recompress"] == 0)
     before = log.gauges()["memory:resident"]

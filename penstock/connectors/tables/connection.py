@@ -39,7 +39,7 @@ def resolve(connection: str, settings: Settings) -> Database:
 
 
 def refuse_no_connection(connection: str, node: str) -> None:
-    """Refuse a table of which nobody said in which database it is, and an address that no database has."""
+    """Refuse a table without a connection, and an address that is not that of a database."""
     if "://" in connection and not connection.startswith((*_POSTGRES, _SQLITE)):
         message = f"connection={masked(connection)!r} is not the address of a database that tables can be in"
         raise BadValue(message, node=node, hint=_FORMS)

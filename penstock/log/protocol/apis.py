@@ -21,7 +21,7 @@ class Api:
 
     @property
     def offered(self) -> tuple[int, int]:
-        """The versions that clients are told of.
+        """The versions that ApiVersions reports.
 
         As in Kafka 4, Produce is offered from 0 on though such old ones are refused: librdkafka before 2.8 compresses
         with gzip, snappy and lz4 only where it is (KAFKA-18659).

@@ -31,7 +31,7 @@ class Alignment:
         """Return how far to read instead of to `end`, where more waits than may be read; something is always read.
 
         Partitions wait whose newest time is further ahead of the slowest one with a backlog than the drift allows. One
-        of which no time is known yet does not wait, and nobody waits for it. What the others leave of the rows goes to
+        without a known time does not wait, and nobody waits for it. What the others leave of the rows goes to
         those that wait: one that is always behind, and gives few rows, starves nobody.
         """
         behind = source.behind(start)

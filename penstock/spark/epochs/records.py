@@ -60,7 +60,7 @@ class Totals:
 
 
 def rename_records(folder: Folder, ids: Mapping[str, str]) -> None:
-    """Write the records of all queries anew, under the ids that nodes have now."""
+    """Rewrite the records of all queries with the ids that nodes have now."""
     for name in folder.files() if ids else ():
         found = folder.read(name)
         if found is not None and name.endswith(".json"):
