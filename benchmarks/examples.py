@@ -19,7 +19,7 @@ import penstock as ps
 from benchmarks import results
 from benchmarks.bars import NEVER_SLOWER
 from benchmarks.data import CACHE
-from penstock.entries import load_entry
+from penstock.entry_points import load_entry
 
 ROOT = Path(__file__).parent.parent
 LANES = {results.OURS: "auto", "spark": "spark"}

@@ -62,7 +62,7 @@ def by_hand(job: Job, output: str) -> None:
     """Join as Spark's guide has it."""
     from pyspark.sql import functions as F
 
-    from penstock.spark.session import query_settings, session
+    from penstock.spark.session.spark_session import query_settings, session
 
     spark = session(_settings(job))
     chosen = query_settings(_settings(job), branches=False)

@@ -16,7 +16,7 @@ from benchmarks.data import CACHE
 from benchmarks.late_jobs import WAYS, Job
 from benchmarks.process import answered
 from benchmarks.results import Bar, Result
-from penstock.connectors.datagen import DataGen
+from penstock.connectors.generators.datagen import DataGen
 from penstock.settings import cores
 
 LANES = ("auto", "spark")

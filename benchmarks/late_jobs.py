@@ -37,7 +37,7 @@ class Job:
 @contextlib.contextmanager
 def without_split() -> Iterator[None]:
     """Let late rows pass to Spark, in both lanes."""
-    from penstock.plan import lanes
+    from penstock.plan.physical import lanes
 
     ending = lanes._ending
 
@@ -45,9 +45,9 @@ def without_split() -> Iterator[None]:
         return replace(ending(*given), late=None)
 
     with (
-        patch("penstock.plan.lanes._ending", no_late),
-        patch("penstock.spark.lowering.lower_state.late_aside", lambda frame, node, context: frame),
-        patch("penstock.spark.lowering.compile.parts_late", lambda node: False),
+        patch("penstock.plan.physical.lanes._ending", no_late),
+        patch("penstock.spark.lowering.lower_state.divert_late_rows", lambda frame, node, context: frame),
+        patch("penstock.spark.lowering.compile.splits_late_rows", lambda node: False),
     ):
         yield
 

@@ -24,7 +24,7 @@ from benchmarks.peers.penstock_log import PenstockServer
 from benchmarks.process import Peak, end, environment
 from benchmarks.results import Bar, Result
 from penstock.settings import cores
-from penstock.spark.jars import fetch
+from penstock.spark.session.jars import fetch
 
 CASES = ("stateless", "keyed")
 SYSTEMS = ("penstock-realtime", "penstock-fast", "penstock-throughput", SPARK)

@@ -53,7 +53,7 @@ def spark(job: Job, stopped: threading.Event) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
-    from penstock.spark.jars import jars
+    from penstock.spark.session.jars import jars
 
     files = ",".join(map(str, jars("kafka")))
     builder = SparkSession.builder.master("local[*]").config("spark.jars", files).config("spark.log.level", "ERROR")

@@ -14,7 +14,7 @@ from benchmarks.peers.kafka import KafkaServer, install
 from benchmarks.peers.penstock_log import PenstockServer
 from benchmarks.results import OURS, Bar, Result
 from penstock.errors import PenstockError
-from penstock.spark.jars import fetch
+from penstock.spark.session.jars import fetch
 
 SERVERS: dict[str, Callable[[Path], Broker]] = {
     "kafka": KafkaServer,

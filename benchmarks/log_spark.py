@@ -9,8 +9,8 @@ from typing import Any
 
 from benchmarks.peers.spark import SCHEMA
 from penstock.settings import Settings
-from penstock.spark.jars import jars
-from penstock.spark.session import end_jvm, session
+from penstock.spark.session.jars import jars
+from penstock.spark.session.spark_session import end_jvm, session
 
 PARSED = f"from_json(CAST(value AS STRING), '{SCHEMA}') AS trade"
 

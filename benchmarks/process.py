@@ -97,7 +97,7 @@ def answered(module: str, job: Any, what: str) -> tuple[Any, float]:
 
 def environment() -> dict[str, str]:
     """Return the variables that a system of the bench is started with."""
-    from penstock.spark.java import find_java
+    from penstock.spark.session.java import find_java
 
     # A path of ours would put our libraries before those of a system's own environment.
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}

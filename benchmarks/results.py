@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.settings import cores
-from penstock.spark.java import find_java
+from penstock.spark.session.java import find_java
 
 OURS = "penstock"
 BATCH = ("duckdb",)

@@ -70,7 +70,7 @@ def _sink(job: Job, name: str, guarantee: Any) -> Any:
 def vwap(job: Job) -> None:
     """Run the windowed job to its end; say when Spark is ready and when all is done."""
     import penstock as ps
-    from penstock.spark.session import session
+    from penstock.spark.session.spark_session import session
 
     rows = ps.read_files(job.input, format="parquet", schema=SCHEMA).filter("size > 0")
     windows = rows.event_time("ts", job.delay).key_by("symbol").window(ps.tumbling(job.window))

@@ -14,7 +14,7 @@ from benchmarks.data import CACHE, Trades
 from benchmarks.peers import INSTALLABLE, installed
 from benchmarks.peers.protocol import Outcome
 from benchmarks.process import Measured, configured, measure
-from penstock.spark.jars import jar_sets
+from penstock.spark.session.jars import jar_sets
 
 NOTE = """
 seconds: best of {runs} after {warmups} warm-up in one process, from the start of the query until all results

@@ -2,7 +2,7 @@
 
 Make some trades and run it, until the input ends:
 
-    penstock run examples/vwap.py --set data=/tmp/market --until ended
+    penstock run examples/vwap.py --set data=market --until ended
 """
 
 import penstock as ps

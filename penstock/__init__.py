@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from penstock.errors import PipelineError as PipelineError
     from penstock.errors import RunError as RunError
     from penstock.errors import SettingsError as SettingsError
-    from penstock.inputs import datagen as datagen
-    from penstock.inputs import from_items as from_items
-    from penstock.inputs import read as read
-    from penstock.inputs import read_files as read_files
-    from penstock.inputs import read_stdin as read_stdin
-    from penstock.inputs import read_topic as read_topic
-    from penstock.outputs import callback as callback
-    from penstock.outputs import collect as collect
-    from penstock.outputs import console as console
-    from penstock.outputs import files as files
-    from penstock.outputs import table as table
-    from penstock.outputs import topic as topic
-    from penstock.outputs import webhook as webhook
     from penstock.pipeline import Pipeline as Pipeline
     from penstock.process import Context as Context
     from penstock.process import Process as Process
@@ -37,6 +24,19 @@ if TYPE_CHECKING:
     from penstock.report import Report as Report
     from penstock.schema import Schema as Schema
     from penstock.settings import Settings as Settings
+    from penstock.sinks import callback as callback
+    from penstock.sinks import collect as collect
+    from penstock.sinks import console as console
+    from penstock.sinks import files as files
+    from penstock.sinks import table as table
+    from penstock.sinks import topic as topic
+    from penstock.sinks import webhook as webhook
+    from penstock.sources import datagen as datagen
+    from penstock.sources import from_items as from_items
+    from penstock.sources import read as read
+    from penstock.sources import read_files as read_files
+    from penstock.sources import read_stdin as read_stdin
+    from penstock.sources import read_topic as read_topic
     from penstock.sql import sql as sql
     from penstock.stream import KeyedStream as KeyedStream
     from penstock.stream import Output as Output
@@ -58,8 +58,8 @@ _HOMES = {
     "aggregates": ("Aggregator",),
     "contracts": ("Epoch", "Rejected", "Sink", "Source"),
     "errors": ("CheckpointError", "PenstockError", "PipelineError", "RunError", "SettingsError"),
-    "inputs": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic"),
-    "outputs": ("callback", "collect", "console", "files", "table", "topic", "webhook"),
+    "sources": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic"),
+    "sinks": ("callback", "collect", "console", "files", "table", "topic", "webhook"),
     "pipeline": ("Pipeline",),
     "process": ("Context", "Process", "Timer"),
     "report": ("Counts", "Progress", "Report"),

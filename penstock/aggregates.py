@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import BadFunction, BadSchema
-from penstock.functions import check_call
 from penstock.schema import Schema, Shape, ddl_name, parse_type
+from penstock.signatures import check_call
 
 
 class Aggregator:
@@ -40,7 +40,7 @@ class Aggregator:
         raise NotImplementedError
 
     def merge(self, a: Any, b: Any) -> Any:
-        """Return the accumulator of both rows' groups."""
+        """Return one accumulator for the rows of both."""
         raise NotImplementedError
 
     def finish(self, acc: Any) -> Any:
@@ -49,11 +49,11 @@ class Aggregator:
 
 
 def result_type(given: Aggregator, node: str) -> str:
-    """Return the type of an aggregator's result; raises what is missing or wrong in it."""
+    """Return the type of an aggregator's result; raise BadFunction if the class is incomplete."""
     label = type(given).__name__
     for name, example in (("state", '"n bigint, total double"'), ("result", '"double"')):
         if not hasattr(given, name):
-            message = f"{label} does not say what its {name} is"
+            message = f"{label} has no attribute `{name}`"
             raise BadFunction(message, node=node, hint=f"add to the class: {name} = {example}")
     for name in ("start", "add", "merge", "finish"):
         if getattr(type(given), name) is getattr(Aggregator, name):

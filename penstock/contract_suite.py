@@ -1,4 +1,4 @@
-"""The contract of sinks as a test: what every sink promises, ours and the users' own."""
+"""The contract test of sinks, Penstock's own and those of users."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LINEAGE = "suite"
 
 
 class _Torn(Exception):
-    """What the rows of a task that dies raise."""
+    """Raised by the rows of a task that is lost."""
 
 
 def check_sink(make: Callable[[], Sink], read_back: Callable[[], Iterable[Row]]) -> None:
-    """Check what a sink promises by its `guarantee`: each epoch's rows are there, and as often as it says.
+    """Check a sink against its `guarantee`: each epoch's rows are written, and as often as promised.
 
-    `make` returns the sink as a restarted job would make it, for the same place each time; that place is empty at
-    first. `read_back` returns the rows that a reader finds there, with the columns of "id bigint, word string".
+    `make` returns the sink as a restarted job would create it, for the same target each time; that is empty at first.
+    `read_back` returns the rows that a reader finds in the target, with the columns of "id bigint, word string".
     """
     sink = make()
     suite = _Suite(make, read_back, sink.name)
@@ -38,7 +38,7 @@ def check_sink(make: Callable[[], Sink], read_back: Callable[[], Iterable[Row]])
 
 
 class _Suite:
-    """The steps, each with epochs and rows of its own; `expected` is what must be there after all so far."""
+    """The steps, each with epochs and rows of its own; `expected` has the rows that must have been written so far."""
 
     def __init__(self, make: Callable[[], Sink], read_back: Callable[[], Iterable[Row]], name: str) -> None:
         self.make, self.read_back, self.name = make, read_back, name
@@ -46,7 +46,7 @@ class _Suite:
         self._ids, self._epochs = itertools.count(1), itertools.count()
 
     def writes_an_epoch(self) -> None:
-        """Rows of an epoch are there after its commit."""
+        """Rows of an epoch can be read after its commit."""
         self._write(self._opened(), self._epoch(), self._rows(4))
         self._check("an epoch was written")
 
@@ -65,7 +65,7 @@ class _Suite:
         self._check("an epoch was replayed")
 
     def takes_a_second_try_of_a_task(self) -> None:
-        """A task ran twice, and only the second one's token is known."""
+        """A task ran twice, and only the second token is committed."""
         sink, epoch, (one, two) = self._opened(), self._epoch(), self._split(self._rows(4))
         _in_task(sink).prepare(epoch, 0, _batches(one))
         self._commit(
@@ -74,14 +74,14 @@ class _Suite:
         self._check("a task ran twice")
 
     def goes_on_after_a_crash(self) -> None:
-        """A job died between prepare and commit."""
+        """A job crashed between prepare and commit."""
         epoch, rows = self._epoch(), self._rows(3)
         self._prepare(self._opened(), epoch, rows)
         self._write(self._opened(), epoch, rows)
         self._check("a job died before the commit")
 
     def aborts(self) -> None:
-        """What is aborted is not there; a sink that writes in `prepare` has nothing to abort."""
+        """Aborted rows cannot be read; a sink that writes in `prepare` has nothing to abort."""
         sink = self._opened()
         if sink.partitions is None:
             epoch, rows = self._epoch(), self._rows(2)
@@ -91,7 +91,7 @@ class _Suite:
             self._check("an epoch was aborted and the next one written")
 
     def commits_twice(self) -> None:
-        """The driver does not know whether its commit came through."""
+        """The driver does not know whether its commit succeeded."""
         sink, epoch = self._opened(), self._epoch()
         tokens = self._prepare(sink, epoch, self._rows(2))
         sink.commit(epoch, tokens)
@@ -106,13 +106,13 @@ class _Suite:
         self._check("two sinks wrote the same epoch")
 
     def starts_a_new_lineage(self) -> None:
-        """A fork counts its epochs from the beginning."""
+        """A fork counts its epochs from the start."""
         sink = self._opened(lineage="fork")
         self._write(sink, Epoch("fork", self.name, 0), self._rows(2))
         self._check("a new lineage began")
 
     def raises_what_rows_raise(self) -> None:
-        """Rows that fail on their way stop the task; a sink that shows each once shows none of them."""
+        """An error of the rows stops the task; a sink that is exactly once shows none of them."""
         sink, epoch, rows = self._opened(), self._epoch(), self._rows(2)
         self.expected = self.expected[:-2]
         try:
@@ -133,7 +133,7 @@ class _Suite:
         sink = self.make()
         sink.check()
         sink.open(Schema(SCHEMA), ())
-        sink.continues(lineage, name or self.name)
+        sink.bind_lineage(lineage, name or self.name)
         return sink
 
     def _epoch(self) -> Epoch:
@@ -168,12 +168,12 @@ class _Suite:
         lost, extra = wanted - found, found - wanted
         often = self.make().guarantee == "at_least_once"
         assert not lost, f"{self.name}: after {after} rows are missing: {sorted(lost)}"
-        assert often or not extra, f"{self.name}: after {after} rows are there too often: {sorted(extra)}"
+        assert often or not extra, f"{self.name}: after {after} rows are duplicated: {sorted(extra)}"
 
 
 def _in_task(sink: Sink) -> Sink:
     """Return the sink as a task gets it: pickled on its way there."""
-    from penstock.spark.ship import sent
+    from penstock.spark.session.code_shipping import sent
 
     return sent(sink)
 

@@ -1,18 +1,35 @@
-"""What a source and a sink promise; subclass one of these to add your own."""
+"""The contracts of sources and sinks; subclass `Source` or `Sink` to write a connector of your own.
+
+docs/how-to/write-a-connector.md has a complete example of each. `penstock.testing.check_source` and `check_sink` test
+an implementation against its contract.
+
+A source is asked on the driver how far an epoch may read (`latest`), and in tasks for the rows of a range of offsets
+(`splits`, `read_split`, by default `read`). A sink stages the rows of an epoch in tasks (`prepare`) and shows them on
+the driver (`commit`). Only these methods have to be implemented; every other method has a default.
+
+When a job starts, methods are called in this order:
+
+    source: set_base_path, configure, check, open, initial, start_background, then latest, read and commit per epoch,
+            stop_background
+    sink:   validate (when the pipeline is built), set_base_path, configure, check, open, bind_lineage, newest_epochs,
+            then committed, prepare and commit (or abort) per epoch
+
+Connectors are pickled to reach the tasks. Open files and connections there, or drop them in `__getstate__`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from penstock.schema import Field, Schema
 
 if TYPE_CHECKING:
-    from penstock.folders import Folder
     from penstock.settings import Settings
+    from penstock.storage.folders import Folder
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
 OnError = Literal["reject", "fail"]
@@ -21,14 +38,14 @@ Offsets = Mapping[str, int | str]
 WHY: dict[Guarantee, str] = {
     "exactly_once": "each epoch is staged, then shown once",
     "at_least_once": "an epoch that is replayed after a crash may be shown again",
-    "at_most_once": "an epoch that was under way in a crash may be missing",
+    "at_most_once": "an epoch that was in progress in a crash may be missing",
 }
-# The column that carries a sink's `row_key` beside the user's own.
+# The column with the value of a sink's `row_key`, in addition to the user's columns.
 ROW_KEY = "__penstock_key"
-# The column that says of each row whether the sink's `row_removed` holds for it.
+# The column with the value of a sink's `row_removed` condition.
 ROW_REMOVED = "__penstock_removed"
 
-# The one schema of rejected rows; made of fields, for workers need it and should not load the SQL parser.
+# The schema of rejected rows. Built from fields: workers need it and should not load the SQL parser.
 REJECTED = Schema(
     (
         *(Field(name, "string") for name in ("node", "reason", "row")),
@@ -41,10 +58,10 @@ REJECTED = Schema(
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of one sink; `id` is the same whenever the epoch is replayed, and never used again.
+    """One epoch of one sink; `id` is the same whenever the epoch is replayed, and is never reused.
 
-    `bounds` identifies its input: a digest of the offsets up to which it reads each source. A ledger keeps it beside
-    the number, so that a checkpoint that was put back from an older copy is noticed (`Sink.newest_epochs`).
+    `bounds` identifies the input of the epoch: a digest of the offsets up to which it reads each source. A ledger
+    stores it next to the number, so that a checkpoint restored from an older copy is detected (`Sink.newest_epochs`).
     """
 
     lineage: str
@@ -54,15 +71,15 @@ class Epoch:
 
     @property
     def id(self) -> str:
-        """All three as one string."""
+        """Lineage, sink and number as one string."""
         return f"{self.lineage}-{self.sink}-{self.number}"
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """One row that could not be read: why, its original bytes and where they stood.
+    """One row that could not be parsed: the reason, its original bytes and their position in the source.
 
-    `row` is the row as JSON, of a source that gives no bytes but values.
+    `row` is the row as JSON, for sources that read values instead of bytes.
     """
 
     reason: str
@@ -76,34 +93,35 @@ class Rejected:
 
 
 class Connector:
-    """What sources and sinks share: two that are described alike are one."""
+    """What sources and sinks share. Two connectors with the same `spec` and `private_spec` are equal."""
 
+    # The default name of the node in plans, reports and metrics.
     name: str
 
     def spec(self) -> dict[str, Any] | None:
-        """Return what rebuilds it from JSON; None if it holds Python that JSON cannot.
+        """Return a JSON description from which the connector can be rebuilt; None if it holds Python objects.
 
-        Secrets do not belong in it. In plans, addresses in it and what is secret by its name are masked.
+        Leave secrets out. Plans mask URLs in it, and values whose names say that they are secret.
         """
         return None
 
-    def hidden(self) -> object:
-        """Return what `spec()` leaves out and yet makes a difference, such as an address with its password."""
+    def private_spec(self) -> object:
+        """Return what `spec` leaves out but distinguishes two connectors, such as a URL with its password."""
         return None
 
-    def under(self, folder: str) -> None:
-        """Learn the folder that relative paths start from; called before `check`."""
+    def set_base_path(self, folder: str) -> None:
+        """Receive the folder or URL that relative paths start from; called before `check`."""
 
-    def within(self, job: str, settings: Settings) -> None:
-        """Learn the job's name and where it runs; called before `check`."""
+    def configure(self, job: str, settings: Settings) -> None:
+        """Receive the job's name and its settings, such as named connections; called before `check`."""
 
     def check(self) -> None:
-        """Raise a SettingsError if it cannot be used; called before Spark starts."""
+        """Raise a SettingsError if the connector cannot be used, such as no permission; called before Spark starts."""
 
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(other, type(self)):
             return self is other
-        return self.spec() is not None and (self.spec(), self.hidden()) == (other.spec(), other.hidden())
+        return self.spec() is not None and (self.spec(), self.private_spec()) == (other.spec(), other.private_spec())
 
     def __hash__(self) -> int:
         spec = self.spec()
@@ -111,15 +129,22 @@ class Connector:
 
 
 class Source(Connector):
-    """Something that is read by offsets, so that the same rows can be read again after a crash.
+    """Input that is read by offsets, so that the same rows can be read again after a crash.
 
-    Guarantee: exactly once while `replayable`; else what was read and not yet written is lost in a crash.
+    Offsets map each partition of the source to a position, an int or a string. They are stored in the checkpoint as
+    JSON. The same two offsets must always give the same rows, also in another process.
+
+    Guarantee: exactly once if `replayable`; otherwise rows that were read and not yet written are lost in a crash.
+
+    To implement: `name`, `schema`, `latest` and `read`.
     """
 
     schema: Schema
+    # Whether rows can be read again after a crash.
     replayable: bool = True
-    # Whether `newest` can leave the oldest rows out, and whether `spills` makes a difference.
+    # Whether `drop_oldest` is implemented (overload="drop").
     can_drop: bool = False
+    # Whether the source buffers on disk when `spills` is set (overload="spill").
     can_spill: bool = False
     spills: bool = False
 
@@ -128,18 +153,25 @@ class Source(Connector):
         return {}
 
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
-        """Return how far one may read from `start`: at most about `max_rows` rows further."""
+        """Return the offsets up to which the next epoch reads: at most about `max_rows` rows after `start`.
+
+        Return `start` if there are no new rows. Partitions may appear; none may disappear.
+        """
         raise NotImplementedError
 
     def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
-        """Yield the rows of one partition, `start` excluded from what is before it, up to `end`."""
+        """Yield the rows of one partition between two offsets, as in `range(start, end)`; called in a task.
+
+        `start` is None for a partition that `initial` did not have. Batches have the columns of `schema`. Yield a
+        `Rejected` for a row that cannot be parsed.
+        """
         raise NotImplementedError
 
     def commit(self, offsets: Offsets) -> None:
-        """Every sink has the rows before these offsets; they will not be asked for again."""
+        """Every sink has committed the rows up to these offsets: they are not read again and may be deleted."""
 
     def warnings(self) -> list[str]:
-        """Return what to report about the input since the last call; asked for on the driver, in every run."""
+        """Return warnings about the input since the last call, for the user; called on the driver."""
         return []
 
     def changed_inputs(self) -> int:
@@ -147,128 +179,140 @@ class Source(Connector):
         return 0
 
     def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[Any]:
-        """Cut an epoch into the pieces that tasks read; one per partition unless overridden."""
+        """Divide an epoch into splits, one per task; by default one per partition with new rows."""
         return [(part, start.get(part), end[part]) for part in end if start.get(part) != end[part]]
 
     def read_split(self, split: Any) -> Iterator[pa.RecordBatch | Rejected]:
-        """Yield the rows of one piece."""
+        """Yield the rows of one split; called in a task."""
         return self.read(*split)
 
     @property
     def partitioned(self) -> bool:
-        """Whether rows are in order by partition: then each partition has a watermark of its own."""
-        return type(self).splits is Source.splits or type(self).parts is not Source.parts
+        """Whether rows are ordered within a partition: then each partition has a watermark of its own."""
+        default = type(self).splits is Source.splits
+        return default or type(self).splits_by_partition is not Source.splits_by_partition
 
     def partitions_of(self, offsets: Offsets) -> Sequence[str]:
-        """Return the partitions that offsets are of."""
+        """Return the partitions that some offsets belong to."""
         return tuple(offsets)
 
-    def parts(self, split: Any) -> Iterable[tuple[str, Any]]:
-        """Cut a piece by partition: the partition of each part, and the part as a piece of its own."""
+    def splits_by_partition(self, split: Any) -> Iterable[tuple[str, Any]]:
+        """Divide a split that spans partitions: each partition, and its part as a split of its own."""
         return [(split[0] if self.partitioned else "", split)]
 
     def latest_of(self, start: Offsets, max_rows: int | None, only: Collection[str]) -> Offsets:
-        """Return how far one may read if only these partitions are read; the others stay at `start`."""
+        """Return `latest` for some partitions only; the others stay at `start`."""
         end = self.latest(start, max_rows)
         return {part: end[part] if part in only else start[part] for part in end if part in {*only, *start}}
 
-    def behind(self, offsets: Offsets) -> int | None:
-        """Return about how many rows are there after these offsets, if that can be told."""
+    def lag(self, offsets: Offsets) -> int | None:
+        """Return about how many rows there are after these offsets; None if that is unknown."""
         return None
 
-    def newest(self, start: Offsets, rows: int) -> tuple[Offsets, int]:
-        """Return the offsets after which about `rows` rows are left, and how many are left out; if it `can_drop`."""
+    def drop_oldest(self, start: Offsets, rows: int) -> tuple[Offsets, int]:
+        """Return offsets after which about `rows` rows are left, and how many rows are skipped; needs `can_drop`."""
         raise NotImplementedError
 
     def ended(self, offsets: Offsets) -> bool:
-        """Say whether nothing can ever come after these offsets."""
+        """Return whether the input ends at these offsets; then `penstock run` can finish."""
         return False
 
     def open(self, folder: Folder) -> None:
-        """Remember a folder of the checkpoint where the source may keep notes of its own."""
+        """Receive a folder of the checkpoint, in which the source may store metadata of its own."""
 
-    def begin(self) -> None:
-        """Start what must run beside the job in the driver's process; called after `open`."""
+    def start_background(self) -> None:
+        """Start background work of the source in the driver; called after `open`."""
 
-    def finish(self) -> None:
-        """End what `begin` started."""
+    def stop_background(self) -> None:
+        """Stop what `start_background` started."""
 
 
 class Sink(Connector):
-    """Something that is written epoch by epoch, in two steps.
+    """Output that is written epoch by epoch, in two phases.
 
-    `prepare` runs in a task and may run twice; its token says what it staged. `commit` runs in the driver
-    with all tokens of an epoch and may run twice with the same `epoch.id`: the second time does nothing.
+    `prepare` stages the rows of one partition. It runs in a task and may run twice. `commit` runs on the driver with
+    the tokens of all partitions. It may run twice with the same `epoch.id`: the second time must do nothing.
 
-    `prepare` may rely on this: its batches end without an error only if all rows of the partition have arrived. If the
-    task is lost before that, the iterator raises `InputCutShort`, which must not be caught: undo what was written, or
-    leave it uncommitted, and let the error pass. So a sink that commits in `prepare` commits after the last batch.
+    The batches of `prepare` end without an error only if all rows of the partition have arrived. If the task is lost
+    before that, the iterator raises `InputCutShort`. Do not catch it: undo what was written, or leave it uncommitted,
+    and let the error propagate. A sink that commits in `prepare` does so after the last batch.
 
-    A sink whose `partitions` is a number keeps its ledger by partition: rows come in that many partitions, each row by
-    its content always in the same one, and `prepare` writes rows and ledger in one transaction of its own, unless the
-    ledger has the epoch. If it is `keyed` too, the rows of a key come in order: by source, partition and offset, or
-    by event time if they come out of a stateful operator. `row_key` is SQL; its value comes with each row as bytes, in
-    a further column `ROW_KEY`. `row_removed` is a condition in SQL; whether it holds comes with each row in
-    `ROW_REMOVED`.
+    If `partitions` is a number, the sink has a ledger per partition: rows are distributed over that many partitions by
+    their content, always in the same way, and `prepare` writes rows and ledger entry in one transaction, unless the
+    ledger already has the epoch. If the sink is `keyed` too, rows of one key arrive in order: by source, partition and
+    offset, or by event time after a stateful operator. `row_key` is an SQL expression; its value comes with each row,
+    as bytes in the column `ROW_KEY`. `row_removed` is an SQL condition; its value comes in the column `ROW_REMOVED`.
+
+    To implement: `name`, `guarantee`, `prepare` and `commit`; for exactly once also `abort`, `committed` and
+    `newest_epochs`.
     """
 
     guarantee: Guarantee = "at_least_once"
     row_key: str | None = None
     row_removed: str | None = None
+    # Whether the sink accepts updates of rows that it has written.
     updates: bool = False
     partitions: int | None = None
-    # The columns by which it finds a row again: rows that agree in them come in one partition.
+    # The columns that identify a row in the target: rows that agree in them arrive in one partition.
     key: tuple[str, ...] = ()
 
     @property
     def keyed(self) -> bool:
-        """Whether rows of one key follow one another here, so that their order matters."""
+        """Whether the order of rows with the same key matters."""
         return self.row_key is not None or bool(self.key)
 
     @property
-    def why(self) -> str:
-        """How it keeps its guarantee, in a few words; `explain` prints it."""
+    def guarantee_reason(self) -> str:
+        """How the sink achieves its guarantee, in a few words; `explain` prints it."""
         return WHY[self.guarantee]
 
-    def goes_to(self) -> str:
-        """Say where rows go, in a few words and without a password; `explain` prints it."""
+    def describe_target(self) -> str:
+        """Return where rows are written, in a few words and without a password; `explain` prints it."""
         return ""
 
-    def fits(self, schema: Schema, key: tuple[str, ...]) -> None:
-        """Raise a PipelineError if such rows can never be written here; called when the pipeline is built."""
+    def validate(self, schema: Schema, key: tuple[str, ...]) -> None:
+        """Raise a PipelineError if rows of this schema can never be written; called when the pipeline is built."""
 
     def open(self, schema: Schema, key: tuple[str, ...]) -> None:
-        """Learn what will be written; called in the driver before the first epoch."""
+        """Receive the schema of the rows; called on the driver before the first epoch."""
 
-    def continues(self, lineage: str, sink: str) -> None:
-        """Learn whose epochs come, by the name that the ledger has for them; called after `open`.
+    def bind_lineage(self, lineage: str, sink: str) -> None:
+        """Receive the lineage of the job and the sink's name in the ledger; called after `open`.
 
-        Where the ledger has a number of partitions, that one goes into `partitions`.
+        A sink with a ledger per partition sets `partitions` to the number that the ledger already has, if any.
         """
 
     def used_before(self, sink: str) -> bool:
-        """Say whether the ledger has epochs of any lineage under this name, if that is cheap to tell; after `check`."""
+        """Return whether the ledger has epochs of any lineage under this name, if that is cheap; after `check`."""
         return False
 
     def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> Any:
-        """Stage the rows of one partition and return a token that can be pickled."""
+        """Stage the rows of one partition and return a token that can be pickled; called in a task."""
         raise NotImplementedError
 
     def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
-        """Show what was staged, all of it or nothing."""
+        """Show what was staged, all or nothing; called on the driver."""
         raise NotImplementedError
 
     def abort(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
-        """Forget what was staged."""
+        """Discard what was staged; called on the driver."""
 
     def committed(self, epoch: Epoch) -> bool:
-        """Say whether the ledger has this whole epoch already; asked in the driver."""
+        """Return whether the ledger already has this whole epoch; then it is not written again."""
         return False
 
     def newest_epochs(self, lineage: str, sink: str) -> Mapping[int, str] | None:
-        """Return the newest epoch in the ledger, of each partition if it is kept by partition, with its bounds.
+        """Return the newest epoch in the ledger with its bounds, one for each partition if `partitions` is set.
 
-        Asked once when a job starts, after `continues`: a ledger that has epochs which the checkpoint does not know
-        stops the job. None if the ledger cannot tell; then `committed` is asked for the epoch that comes next.
+        Called once when a job starts, after `bind_lineage`: if the ledger has epochs that the checkpoint does not know,
+        the job stops. Return None if the ledger does not know; then `committed` is called for the next epoch.
         """
         return None
+
+
+@runtime_checkable
+class KafkaConnectable(Protocol):
+    """A source or sink that Spark's own Kafka connector can read or write: a topic."""
+
+    def connector_options(self) -> dict[str, str]:
+        """Return the options of Spark's Kafka connector for this topic."""

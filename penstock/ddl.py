@@ -1,4 +1,4 @@
-"""What is wrong with a schema that is written as DDL: which column, which part of it, and what to write instead."""
+"""Errors in a schema that is written as DDL: which column, what is wrong, and what to write instead."""
 
 from __future__ import annotations
 
@@ -7,6 +7,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+# Words that name a column only in backticks, as Spark's parser and sqlglot read them: in a schema.
+NO_COLUMNS_IN_DDL = frozenset(
+    (
+        *("any", "case", "constraint", "current_date", "current_timestamp", "current_user", "exclude"),
+        *("false", "like", "not", "null", "select", "session_user", "true", "unique", "with"),
+    )
+)
+# The same in an expression.
+NO_COLUMNS = NO_COLUMNS_IN_DDL | frozenset(
+    (
+        *("alter", "and", "as", "between", "call", "create", "cross", "current_path", "distinct", "drop"),
+        *("else", "except", "execute", "explain", "fetch", "for", "from", "grant", "having", "if", "ilike"),
+        *("inner", "insert", "intersect", "into", "join", "lateral", "minus", "on", "or", "outer", "qualify"),
+        *("rename", "revoke", "rollback", "serdeproperties", "show", "tablesample", "then", "uncache"),
+        *("union", "using", "values", "when", "where"),
+    )
+)
 HOW = 'write columns as "name type, name type not null", as in Spark\'s CREATE TABLE'
 _TYPES = [
     "string",
@@ -71,7 +88,7 @@ class Fault:
     hint: str = HOW
 
     def message(self, ddl: str) -> str:
-        """Say it of a whole schema."""
+        """Return the message for a whole schema."""
         where = f"column '{self.column}' " if self.column else ""
         return f"{where}{self.what} in {ddl!r}"
 
@@ -83,14 +100,14 @@ def fault(ddl: str) -> Fault | None:
     "has '<' without '>'"
     """
     if not ddl.strip():
-        return Fault("", "there is no column")
+        return Fault("", "no column is given")
     if (wrong := _brackets(ddl)) is not None:
         return wrong
     parts = split(ddl)
     for number, part in enumerate(parts):
         if not part.strip():
             end = "at its end" if number == len(parts) - 1 else f"before column {number + 1}"
-            return Fault("", f"there is a comma too many {end},")
+            return Fault("", f"there is an extra comma {end},")
         if (wrong := _column(part)) is not None:
             return wrong
     return None
@@ -111,7 +128,7 @@ def unreadable(part: str) -> Fault:
 
 
 def unknown_type(text: str) -> str:
-    """Return what may have been meant by a type that Spark does not have.
+    """Return a hint for a type that Spark does not have: the closest type, and a list.
 
     >>> unknown_type("strng").splitlines()[0]
     "did you mean 'string'?"
@@ -122,7 +139,7 @@ def unknown_type(text: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """Split at the commas that are in no bracket and no quotes."""
+    """Split at the commas outside of brackets and backticks."""
     parts, depth, quoted, start = [], 0, False, 0
     for at, sign in enumerate(text):
         quoted ^= sign == "`"
@@ -136,7 +153,7 @@ def split(text: str) -> list[str]:
 
 
 def named(part: str) -> tuple[str, str]:
-    """Return the name of a column, and what is written after it."""
+    """Return the name of a column, and the rest of its definition."""
     found = _NAME.match(part)
     if found is None:
         return part.strip(), ""
@@ -170,9 +187,9 @@ def _unquoted(text: str) -> Iterator[tuple[int, str]]:
             yield at, sign
 
 
-def _column_at(ddl: str, place: int) -> str:
-    """Return the name of the column that a place of the text belongs to."""
-    return named(split(ddl[:place])[-1])[0]
+def _column_at(ddl: str, position: int) -> str:
+    """Return the name of the column at a position in the DDL."""
+    return named(split(ddl[:position])[-1])[0]
 
 
 def _column(part: str) -> Fault | None:
@@ -194,7 +211,7 @@ def _is_size(text: str) -> bool:
 
 
 def _nested(name: str, text: str) -> Fault | None:
-    """Look into array<>, map<> and struct<>."""
+    """Check the element types of array<>, map<> and struct<>."""
     found = re.match(r"(array|map|struct)\b\s*(<(.*)>)?", text, re.IGNORECASE | re.DOTALL)
     if found is None:
         return None
@@ -224,7 +241,7 @@ def _fields(name: str, parts: list[str], wanted: str) -> Fault | None:
 
 
 def _of_type(name: str, rest: str) -> Fault:
-    """Say what is wrong with the type of a column; what follows it may be it."""
+    """Return what is wrong with the type of a column, or with what follows the type."""
     inner = re.match(r"(array|map|struct)\s*<(.*)>", rest, re.IGNORECASE | re.DOTALL)
     if inner is not None:
         for part in split(inner[2]):

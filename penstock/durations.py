@@ -30,7 +30,7 @@ def micros(span: Span, what: str = "span") -> int:
         message = f"{span!r} is not a span of time"
         raise BadValue(message, node=what, hint='write a number and a unit: "500ms", "5s", "10m", "1h", "1d"')
     if total > _LONGEST_US:
-        message = f"{span!r} is longer than all of time"
+        message = f"{span!r} is too long"
         raise BadValue(message, node=what, hint=f"the longest span is {_LONGEST_US // _UNITS['d']}d")
     if total < 0:
         message = f"{span!r} is negative"

@@ -6,21 +6,22 @@ PenstockError                 .node .hint .transient, exit code
 │   ├── BadWindow, MissingEventTime, BadSchema, BadFunction, BadValue, BadProcess, BadState
 │   ├── DuplicateName, MissingSink, DanglingBranch, UpdatingStream, BadJoin
 │   └── NotSerializable, PaceRefused, OverloadRefused
-├── SettingsError      (2)    where it runs is wrong
+├── SettingsError      (2)    the settings or the environment are wrong
 │   ├── UnknownSetting, MissingInput, MissingJava, BadEntry, MissingPart
 │   └── UnknownTopic, UnknownGroup, BrokerRefused, CannotReplay
-├── CheckpointError    (2)    the checkpoint does not fit
+├── CheckpointError    (2)    the checkpoint cannot be used
 │   ├── CheckpointInUse, CheckpointMismatch, CheckpointDamaged
 │   └── CheckpointMissing, CheckpointExists, LedgerAhead
 └── RunError           (1)    the job failed while it ran
-    ├── ExpressionFailed, FunctionFailed, RowRejected, BadEmit, BadTimer
+    ├── ExpressionFailed, FunctionFailed, RowRejected, BadEmit, BadResult, BadTimer
     └── SourceFailed, SinkFailed, NoBroker, StoreFailed, DiskFull, PortTaken, SparkFailed
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 
 class PenstockError(Exception):
@@ -77,7 +78,7 @@ class BadExpression(PipelineError):
 
 
 class AggregateNotAllowed(PipelineError):
-    """An aggregate stands where rows are handled one by one, or is missing where groups are."""
+    """An aggregate in an expression over single rows, or none in an expression over groups."""
 
 
 class BadWindow(PipelineError):
@@ -85,11 +86,11 @@ class BadWindow(PipelineError):
 
 
 class MissingEventTime(PipelineError):
-    """A node works on event time, and no event time was declared before it."""
+    """A node needs event time, and none is declared upstream of it."""
 
 
 class BadSchema(PipelineError):
-    """A schema cannot be read, or two schemas do not fit."""
+    """A schema cannot be parsed, or two schemas do not match."""
 
 
 class BadFunction(PipelineError):
@@ -97,7 +98,7 @@ class BadFunction(PipelineError):
 
 
 class BadProcess(PipelineError):
-    """A process function lacks a method, or declares something that cannot be."""
+    """A process function lacks a method, or has an invalid declaration."""
 
 
 class BadState(PipelineError):
@@ -105,11 +106,11 @@ class BadState(PipelineError):
 
 
 class BadValue(PipelineError):
-    """An argument has a value that cannot be meant."""
+    """An argument has an invalid value."""
 
 
 class DuplicateName(PipelineError):
-    """Two nodes that keep state, read or write have the same name."""
+    """Two sources, stateful nodes or sinks have the same name."""
 
 
 class MissingSink(PipelineError):
@@ -125,7 +126,7 @@ class UpdatingStream(PipelineError):
 
 
 class BadJoin(PipelineError):
-    """A join with keys, times or columns that cannot come together."""
+    """A join with incompatible keys, times or columns."""
 
 
 class NotSerializable(PipelineError):
@@ -133,25 +134,25 @@ class NotSerializable(PipelineError):
 
 
 class PaceRefused(PipelineError):
-    """A node that the pipeline's pace cannot run."""
+    """A node that cannot run at the pipeline's pace."""
 
 
 class OverloadRefused(PipelineError):
-    """A source that cannot do what the pipeline should do under too much load."""
+    """A source that does not support the pipeline's overload policy."""
 
 
 class SettingsError(PenstockError):
-    """Where or how the pipeline runs is wrong; nothing was started."""
+    """The settings or the environment are wrong; nothing was started."""
 
     exit_code = 2
 
 
 class UnknownSetting(SettingsError):
-    """A setting that does not exist, or a value it does not take."""
+    """An unknown setting, or an invalid value of one."""
 
 
 class MissingInput(SettingsError):
-    """A file or folder to be read is not there."""
+    """A file or folder to be read does not exist."""
 
 
 class MissingJava(SettingsError):
@@ -159,23 +160,23 @@ class MissingJava(SettingsError):
 
 
 class BadEntry(SettingsError):
-    """FILE.py[:name] does not lead to a pipeline."""
+    """FILE.py[:name] has no such pipeline."""
 
 
 class MissingPart(SettingsError):
-    """An optional part is not installed."""
+    """An optional dependency is not installed."""
 
 
 class UnknownTopic(SettingsError):
-    """The broker has no topic, or no partition, of that name."""
+    """The broker does not have this topic or partition."""
 
 
 class UnknownGroup(SettingsError):
-    """The broker has no consumer group of that name."""
+    """The broker does not have this consumer group."""
 
 
 class BrokerRefused(SettingsError):
-    """The broker answered, and does not do what it was asked; nothing was changed."""
+    """The broker refused the request; nothing was changed."""
 
 
 class CannotReplay(SettingsError):
@@ -183,7 +184,7 @@ class CannotReplay(SettingsError):
 
 
 class CheckpointError(PenstockError):
-    """The checkpoint does not fit; it was not touched."""
+    """The checkpoint cannot be used; it was not changed."""
 
     exit_code = 2
 
@@ -201,15 +202,15 @@ class CheckpointDamaged(CheckpointError):
 
 
 class CheckpointMissing(CheckpointError):
-    """There is no checkpoint, savepoint, epoch or state of that name."""
+    """A checkpoint, savepoint, epoch or state does not exist."""
 
 
 class CheckpointExists(CheckpointError):
-    """A checkpoint or savepoint is where a new one should be."""
+    """A checkpoint or savepoint exists already at the path of a new one."""
 
 
 class LedgerAhead(CheckpointError):
-    """A sink has epochs that its checkpoint does not know, so new rows under their numbers would be lost."""
+    """A sink's ledger has epochs that its checkpoint has not, so new rows with their numbers would be lost."""
 
 
 class RunError(PenstockError):
@@ -229,15 +230,15 @@ class BadResult(RunError):
 
 
 class BadEmit(RunError):
-    """A process function gave something that is not a row of one of its outputs."""
+    """A process function emitted something that is not a row of one of its outputs."""
 
 
 class BadTimer(RunError):
-    """A process function set a timer that can never be right."""
+    """A process function set an invalid timer."""
 
 
 class RowRejected(RunError):
-    """A row could not be read, and the source was told to fail on such rows."""
+    """A row could not be read, and the source has on_error="fail"."""
 
 
 class SourceFailed(RunError):
@@ -265,7 +266,7 @@ class PortTaken(RunError):
 
 
 class SparkFailed(RunError):
-    """Spark failed in a way that is not known to be the user's."""
+    """Spark failed, and not because of the user's code or data."""
 
 
 def choices(label: str, names: Iterable[str], wrong: str | None = None) -> str:
@@ -278,3 +279,14 @@ def choices(label: str, names: Iterable[str], wrong: str | None = None) -> str:
     close = get_close_matches(wrong, known, n=1) if wrong else []
     meant = f"      did you mean '{close[0]}'?" if close else ""
     return f"{label}: {', '.join(known) or '(none)'}{meant}"
+
+
+def whole_number(least: int, node: str, values: Mapping[str, Any]) -> None:
+    """Refuse values that are not integers, or less than the least."""
+    for option, value in values.items():
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            message = f"{option}={value!r} is not a whole number"
+            raise BadValue(message, node=node, hint=f"pass {option}={least} or more")
+        if value is not None and value < least:
+            message = f"{option}={value} is less than {least}"
+            raise BadValue(message, node=node, hint=f"pass {option}={least} or more")

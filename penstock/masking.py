@@ -1,4 +1,4 @@
-"""What is a secret, by its name, and texts without secrets.
+"""Masks secrets in texts, URLs, options and plans, which it recognizes by their names.
 
 Whatever prints or stores options, addresses or settings goes through here.
 """
@@ -13,20 +13,20 @@ from urllib.parse import unquote
 from penstock.errors import SettingsError
 
 HIDDEN = "***"
-# Names that hold one of these words: options of librdkafka, libpq, obstore, Spark, Kafka's Java client; HTTP headers.
+# Names with one of these words: options of librdkafka, libpq, obstore, Spark, Kafka's Java client; HTTP headers.
 _WORDS = re.compile(
     r"passw|pwd|passphrase|secret|token(?!i[sz])|credential|jaas|cookie|authorization|oauthbearer_?config"
     r"|private_?key|key_pem|(api|account|access|sas|encryption|customer|scram_(client|server)|master|subscription"
     r"|shared|keystore)_?key|service_account_key|(^|_)(sas|sig|pat)($|_)|(^|_)(x_amz_|x_goog_)?signature$(?<!skip_signature)"
 )
-# What such names end in when they only say where a secret is, which kind, or whether there is one.
+# Endings of such names that only say where a secret is, of which kind, or whether there is one.
 _ABOUT = re.compile(
     r"_(file|location|path|dir|url|uri|endpoint|id|type|class|provider|mechanism|enabled?|name|ms|seconds)$"
 )
 # Short names that are secrets in a web address and harmless elsewhere: a Kafka connection's `key` names a file.
 _WEB_NAMES = re.compile(r"key|code|auth|sig|pass|pw")
 _WEB_URL = re.compile(r"https?://\S+")
-# Under these names a spec holds options of a client, not rows.
+# Under these names a spec contains options of a client, not rows.
 _OPTIONS = ("options", "headers", "config", "properties", "login")
 _MARK = re.compile(r"[:=/]\*\*\*($|[@&?])")
 _NAME = r"[\w.%+-]+"
@@ -36,7 +36,7 @@ _QUOTED_PAIR = re.compile(rf"""(["'])({_NAME})\1(\s*:\s*)(b?)(["'])((?:\\.|(?!\5
 _USERINFO = re.compile(r"([A-Za-z][\w+.-]*://)([^:@/\s]*)(:)?(?(3)(\S*))@")
 _BARE_USERINFO = re.compile(r"^(?!\w+://)([^:@\s]*:)\S*(?=@)")
 _PEM = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL)
-# Services whose web addresses are secrets in themselves: who knows the path may post.
+# Services whose URLs are secrets: anyone who knows the path can post.
 _SECRET_PATH = re.compile(
     r"(https?://(?:hooks\.slack\.com|(?:\w+\.)?discord(?:app)?\.com|[\w.-]+\.webhook\.office\.com|api\.telegram\.org)/)"
     r"""[^\s"']+"""
@@ -44,7 +44,7 @@ _SECRET_PATH = re.compile(
 
 
 def is_secret(name: str) -> bool:
-    """Say whether what has this name is not to be shown.
+    """Return whether a value of this name is a secret.
 
     >>> [name for name in ("sasl.password", "aws_secret_access_key", "ssl.key.location") if is_secret(name)]
     ['sasl.password', 'aws_secret_access_key']
@@ -54,7 +54,7 @@ def is_secret(name: str) -> bool:
 
 
 def is_secret_header(name: str) -> bool:
-    """Say whether an HTTP header of this name is not to be shown."""
+    """Return whether an HTTP header of this name is a secret."""
     return is_secret(name) or any(part in name.lower() for part in ("auth", "key"))
 
 
@@ -91,7 +91,7 @@ def masked_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def masked_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a connector's `spec()` with its secrets masked: in addresses, and by the names of options.
 
-    Rows and expressions that a spec holds stay as they are: masked, they would be others.
+    Rows and expressions that a spec contains stay as they are: masked, they would be others.
 
     >>> masked_spec({"kind": "crm", "url": "https://a/?token=abc", "rows": [{"token": "x"}]})
     {'kind': 'crm', 'url': 'https://a/?token=***', 'rows': [{'token': 'x'}]}
@@ -100,7 +100,7 @@ def masked_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without(text: str, secrets: Iterable[str | None]) -> str:
-    """Return what a client library said, without secrets by their form and without the ones that it was given."""
+    """Return a message of a client library without secrets: those by their form, and the given ones."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, HIDDEN)
@@ -108,7 +108,7 @@ def without(text: str, secrets: Iterable[str | None]) -> str:
 
 
 def reached_by(connection: str) -> str:
-    """Say what a connection is: an address, or a name that the settings have one for.
+    """Return a description of a connection: a masked address, or a name in the settings.
 
     >>> reached_by("postgresql://ada:secret@a/shop"), reached_by("crm")
     ('at postgresql://ada:***@a/shop', "of connection 'crm'")
@@ -117,11 +117,11 @@ def reached_by(connection: str) -> str:
 
 
 def refuse_masked(spec: Mapping[str, Any], what: str) -> None:
-    """Refuse to rebuild a connector from a `spec()` that a secret was left out of."""
+    """Raise SettingsError for a `spec()` from which a secret was left out."""
     found = _masked_at(spec)
     if found:
         name = spec.get("name") or spec.get("kind")
-        message = f"{what} '{name}': secrets are not kept in plans, and its {found} held one"
+        message = f"{what} '{name}': secrets are not kept in plans, and its {found} had one"
         hint = (
             'build the plan with a named connection, connection="NAME", and give its address where the job runs:\n'
             "  in penstock.toml under [settings.connections], or in PENSTOCK_CONNECTIONS"
@@ -153,7 +153,7 @@ def _userinfo(found: re.Match[str]) -> str:
     scheme, user, colon, password = found.groups()
     if password:
         return f"{scheme}{user}:{HIDDEN}@"
-    # Web services take a token as the user, without a password.
+    # Web services accept a token as the user, without a password.
     return f"{scheme}{HIDDEN}@" if scheme.startswith("http") else f"{scheme}{user}{colon or ''}@"
 
 

@@ -1,4 +1,4 @@
-"""Pipelines: what is run or submitted."""
+"""Pipelines: a graph of sources, operators and sinks that is run as one job."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from penstock import checks
+from penstock import argument_checks as checks
 from penstock.connectors.catalog import sink_from_spec, source_from_spec
 from penstock.contracts import Sink
 from penstock.errors import BadValue, PipelineError, choices
-from penstock.folders import folder
 from penstock.plan import codec
-from penstock.plan.chains import check_chains
-from penstock.plan.draw import to_dot, to_mermaid
-from penstock.plan.explain import explain
 from penstock.plan.graph import Graph
-from penstock.plan.overload import Overload, check_overload
-from penstock.plan.pace import Pace, check_pace
+from penstock.plan.physical.explain import explain, to_dot, to_mermaid
+from penstock.plan.physical.overload import Overload, check_overload
+from penstock.plan.physical.pace import Pace, check_pace
+from penstock.plan.physical.plan import PhysicalPlan
+from penstock.plan.physical.planner import physical_plan
+from penstock.plan.validation import validate
 from penstock.report import Report
 from penstock.settings import Settings
+from penstock.storage.folders import folder
 from penstock.stream import Output
 
 if TYPE_CHECKING:
-    from penstock.spark.alone.connected import ConnectedRun
-    from penstock.spark.run import Run
+    from penstock.spark.runs.runner import Runner
 
 Until = Literal["stopped", "drained", "ended"]
 
@@ -33,9 +33,9 @@ class Pipeline:
     """A graph from sources to sinks, with a name and a pace; checked when it is built.
 
     `pace="throughput"` makes epochs as large as pays, `"fast"` as short as can be; `"realtime"` hands each row on at
-    once, from topic to topic, at least once. What stands in the way is an error that names the node and the choice.
-    Under more load than it can bear, rows wait in their source (`overload="block"`), the oldest are dropped and counted
-    (`"drop"`), or they are taken off their sender into the checkpoint (`"spill"`).
+    once, from topic to topic, at least once. A node that cannot run at this pace is an error with the alternatives.
+    Under overload, rows wait in their source (`overload="block"`), the oldest are dropped and counted
+    (`"drop"`), or they are read into the checkpoint at once (`"spill"`).
 
     >>> import penstock as ps
     >>> items = ps.from_items([{"word": "a"}, {"word": "b"}, {"word": "a"}], "word string")
@@ -61,7 +61,7 @@ class Pipeline:
                 raise BadValue(message, node=name, hint="end a stream with .to(sink) and pass what it returns")
         try:
             self.graph = Graph(tuple(output.node for output in outputs), rejected_to)
-            check_chains(self.graph)
+            validate(self.graph)
             check_pace(pace, self.graph)
             check_overload(overload, self.graph, pace)
         except PipelineError as error:
@@ -69,7 +69,7 @@ class Pipeline:
             raise
 
     def paced(self, pace: Pace | None = None, overload: Overload | None = None) -> Pipeline:
-        """Return the same pipeline at another pace, or with another answer to overload."""
+        """Return the same pipeline at another pace, or with another overload policy."""
         outputs, rejected_to = map(Output, self.graph.writes), self.graph.rejected_to
         pace, overload = pace or self.pace, overload or self.overload
         return Pipeline(self.name, *outputs, rejected_to=rejected_to, pace=pace, overload=overload)
@@ -82,11 +82,11 @@ class Pipeline:
         settings: Settings | None = None,
         allow_drop: Sequence[str] = (),
     ) -> Report:
-        """Run here, on Spark, and return what was done.
+        """Run on Spark in this process, and return the report.
 
-        `until="stopped"` runs until a signal; `"drained"` until all that is there was read, leaving windows open in the
-        checkpoint; `"ended"` until the sources end, closing windows for good. `allow_drop` names nodes whose state may
-        be lost because their meaning changed since the checkpoint was written.
+        `until="stopped"` runs until a signal; `"drained"` until all input of now is read, leaving windows open in the
+        checkpoint; `"ended"` until the sources end, closing all windows. `allow_drop` names nodes whose state may
+        be dropped because it is incompatible with the checkpoint.
         """
         run = self.start(until=until, checkpoint=checkpoint, settings=settings, allow_drop=allow_drop)
         try:
@@ -103,25 +103,33 @@ class Pipeline:
         checkpoint: str | Path | None = None,
         settings: Settings | None = None,
         allow_drop: Sequence[str] = (),
-    ) -> Run | ConnectedRun:
-        """Start here, on Spark, and return at once; `stop()`, `wait()` and `report()` are the run's."""
+    ) -> Runner:
+        """Start on Spark in this process, and return the run at once; it has `stop()`, `wait()` and `report()`."""
         if until not in get_args(Until):
             message = f"until={until!r} is not known"
             raise BadValue(message, node=self.name, hint=choices("until", get_args(Until)))
         settings = settings or Settings.load()
         where = folder(checkpoint) if checkpoint else folder(settings.checkpoints) / self.name
         # Plans are built and explained where there is no Java, so Spark is imported only here.
-        from penstock.spark.alone.connected import ConnectedRun
-        from penstock.spark.alone.opening import is_connected
-        from penstock.spark.run import Run
+        from penstock.spark.runs.start import start_run
 
-        if self.overload != "drop" and is_connected(self.graph, where, until, self.pace):
-            return ConnectedRun(self.name, self.graph, where, settings, until, self.pace).begin()
-        return Run(self.name, self.graph, where, settings, until, self.pace, allow_drop, self.overload).begin()
+        return start_run(self.name, self.graph, where, settings, until, self.pace, allow_drop, self.overload)
 
     def explain(self, settings: Settings | None = None) -> str:
         """Return the plan as text: pace, nodes, lanes, queries and the guarantee of each sink."""
-        return explain(self.name, self.graph, (settings or Settings.load()).lane, self.pace, self.overload)
+        return explain(self.physical_plan(settings))
+
+    def physical_plan(self, settings: Settings | None = None) -> PhysicalPlan:
+        """Return how the pipeline would run in a new checkpoint: a value, and as JSON what `explain` prints."""
+        settings = settings or Settings.load()
+        return physical_plan(
+            self.name,
+            self.graph,
+            lane=settings.lane,
+            kafka_reader=settings.kafka_reader,
+            pace=self.pace,
+            overload=self.overload,
+        )
 
     def to_dot(self) -> str:
         """Draw the plan for Graphviz."""
@@ -132,7 +140,7 @@ class Pipeline:
         return to_mermaid(self.name, self.graph)
 
     def to_json(self) -> str:
-        """Write the plan as JSON; one that holds Python functions cannot be."""
+        """Return the plan as JSON; raise NotSerializable if it has Python functions."""
         return codec.to_json(self.name, self.graph, self.pace, self.overload)
 
     @classmethod

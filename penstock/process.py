@@ -1,4 +1,4 @@
-"""Process functions: Python that sees the rows of one key after the other, and remembers."""
+"""Process functions: Python with state and timers over the rows of each key."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from penstock.durations import Time, instant
 from penstock.errors import BadProcess, BadTimer, choices
-from penstock.functions import check_call
 from penstock.schema import Schema, Shape
+from penstock.signatures import check_call
 from penstock.state import Spec
 
 Clock = Literal["event", "processing"]
@@ -55,7 +55,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Timer:
-    """A timer of one key: when, under which name, by which clock."""
+    """A timer of one key: its time, its name and its clock."""
 
     at: datetime
     name: str = ""
@@ -63,15 +63,15 @@ class Timer:
 
 
 class Context:
-    """What a process function can ask about the row or the timer in its hands.
+    """The context of a call: key, times and timers of the current row or timer.
 
-    Invariant: it belongs to one call; a function must not keep it.
+    Invariant: it belongs to one call; a function must not store it.
     """
 
-    __slots__ = ("_at", "_fired", "_now_us", "_rings", "_timed", "_timers", "_watermark_us", "key")
+    __slots__ = ("_at", "_fired", "_has_timers", "_now_us", "_timed", "_timers", "_watermark_us", "key")
 
-    def __init__(self, *, timed: bool, rings: bool) -> None:
-        self._timed, self._rings = timed, rings
+    def __init__(self, *, timed: bool, has_timers: bool) -> None:
+        self._timed, self._has_timers = timed, has_timers
         self.key: dict[str, Any] = {}
         self._at: Any = None
         self._timers: dict[str, tuple[int, Clock]] = {}
@@ -80,7 +80,7 @@ class Context:
 
     @property
     def event_time(self) -> datetime | None:
-        """The time of the row, of the newest of a batch, or of the timer; the watermark if that goes by the clock."""
+        """The time of the row, of the newest of a batch, or of the timer; the watermark for a processing-time timer."""
         return time_of(self._at.time_us) if self._timed else None
 
     @property
@@ -90,11 +90,11 @@ class Context:
 
     @property
     def now(self) -> datetime:
-        """When this epoch started: the same on every try of it."""
+        """When this epoch started: the same on every attempt."""
         return time_of(self._now_us)
 
     def set_timer(self, at: Time, name: str = "", *, clock: Clock = "event") -> None:
-        """Have `on_timer` called; a key has one timer of each name, and setting it again moves it."""
+        """Set a timer, for which `on_timer` is called; a key has one of each name, and setting it again replaces it."""
         self._check(clock)
         us = micros_of(instant(at, "timer"))
         if clock == "event":
@@ -102,23 +102,23 @@ class Context:
         else:
             first = self._now_us + bool(self._fired and self._fired.clock == "processing")
         if us < first:
-            message = f"timer {name!r} at {time_of(us).isoformat()} lies in the past"
-            raise BadTimer(message, hint=f"the earliest that it could be is {time_of(first).isoformat()}")
+            message = f"timer {name!r} at {time_of(us).isoformat()} is in the past"
+            raise BadTimer(message, hint=f"the earliest possible time is {time_of(first).isoformat()}")
         self._timers[name] = (us, clock)
 
     def cancel_timer(self, name: str = "") -> None:
-        """Take a timer back, if there is one of that name."""
+        """Cancel the timer of that name, if it is set."""
         self._timers.pop(name, None)
 
     def _check(self, clock: str) -> None:
         if clock not in get_args(Clock):
             message = f"clock={clock!r} is not known"
             raise BadTimer(message, hint=choices("clock", map(repr, get_args(Clock))))
-        if not self._rings:
-            message = "a timer is set, and there is no on_timer"
+        if not self._has_timers:
+            message = "a timer is set, and the class has no on_timer"
             raise BadTimer(message, hint="write `def on_timer(self, timer, ctx)`")
         if clock == "event" and not self._timed:
-            message = "a timer goes by event time, and the stream has none"
+            message = "a timer uses event time, and the stream has none"
             raise BadTimer(message, hint='call .event_time(...) before key_by(), or set_timer(..., clock="processing")')
 
 
@@ -134,17 +134,17 @@ def micros_of(time: datetime) -> int:
 
 @dataclass(frozen=True)
 class Declared:
-    """What a process declares, read and checked."""
+    """The declarations of a process, checked."""
 
     output: Schema
     sides: dict[str, Schema]
     states: dict[str, Spec[Any]]
     batches: bool
-    rings: bool
+    has_timers: bool
 
 
 def declared(process: Process) -> Declared:
-    """Read what a process declares; raises what is wrong with it."""
+    """Return the declarations of a process; raise BadProcess if one is invalid."""
     kind = type(process)
     label = f"process '{kind.__name__}'"
     methods = [name for name in ("on_row", "on_rows") if _overrides(kind, name)]
@@ -152,21 +152,21 @@ def declared(process: Process) -> Declared:
         message = "it has neither on_row nor on_rows" if not methods else "it has both on_row and on_rows"
         raise BadProcess(message, node=label, hint="write one: `def on_row(self, row, ctx)` yields rows")
     if not hasattr(kind, "output"):
-        message = "it does not say what its rows look like"
+        message = "the schema of its rows is missing"
         raise BadProcess(message, node=label, hint='add `output = "name string, n bigint"`')
     sides = {name: Schema(shape) for name, shape in kind.sides.items()}
     wrong = [name for name in sides if name in (LATE, "main") or not name.isidentifier()]
     if wrong:
-        message = f"a side output cannot be called {wrong[0]!r}"
-        raise BadProcess(message, node=label, hint=f"use a word of its own; '{LATE}' are the rows that came too late")
-    rings = _overrides(kind, "on_timer")
+        message = f"invalid name {wrong[0]!r} of a side output"
+        raise BadProcess(message, node=label, hint=f"use another identifier; '{LATE}' has the late rows")
+    has_timers = _overrides(kind, "on_timer")
     check_call(getattr(process, methods[0]), ("row" if methods[0] == "on_row" else "batch", "ctx"), label)
-    if rings:
+    if has_timers:
         check_call(process.on_timer, ("timer", "ctx"), label)
-    if not rings and _mentions(getattr(kind, methods[0]), "set_timer"):
+    if not has_timers and _mentions(getattr(kind, methods[0]), "set_timer"):
         message = "it sets timers, and has no on_timer"
         raise BadProcess(message, node=label, hint="write `def on_timer(self, timer, ctx)`")
-    return Declared(Schema(kind.output), sides, states(kind), methods[0] == "on_rows", rings)
+    return Declared(Schema(kind.output), sides, states(kind), methods[0] == "on_rows", has_timers)
 
 
 def states(kind: type[Process]) -> dict[str, Spec[Any]]:

@@ -1,4 +1,4 @@
-"""What a run says of itself; every figure is counted or measured."""
+"""Metrics of a run: row counts, watermarks, progress and the final report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class PartitionTime:
-    """The newest event time of one partition of a source; while it is `idle`, it holds nobody up."""
+    """The newest event time of one partition of a source; while it is `idle`, it does not hold back the watermark."""
 
     name: str
     newest: datetime
@@ -44,7 +44,7 @@ class EventTimes:
     """One event time of a query: the newest that came, and the delay that it is waited for.
 
     Where rows come by partition, it is the newest that all `partitions` have reached, but for idle ones. While its
-    source is `idle`, it holds nobody up.
+    source is `idle`, it does not hold back the watermark.
     """
 
     source: str
@@ -92,7 +92,7 @@ class Progress:
     """The newest epoch, and the totals so far.
 
     `backpressure_ratio`: of the rows that were there when the epoch was planned, the part that its limit left unread;
-    0 if it read all, None if a source cannot say how many it has. A report has the mean over the run's epochs.
+    0 if it read all, None if a source cannot count its rows. A report has the mean over the run's epochs.
     """
 
     epoch: int = -1

@@ -1,4 +1,4 @@
-"""Schemas: a Spark DDL string, a dataclass or a dict, read once and known at every node."""
+"""Schemas: written as a Spark DDL string, a dataclass or a dict; every node has one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from penstock import ddl as ddl_faults
+from penstock.ddl import NO_COLUMNS, NO_COLUMNS_IN_DDL
 from penstock.errors import BadSchema, UnknownColumn, choices
-from penstock.sql_words import NO_COLUMNS, NO_COLUMNS_IN_DDL
 
 if typing.TYPE_CHECKING:
     from sqlglot import exp
@@ -101,7 +101,7 @@ class Schema:
         return ", ".join(f"{ddl_name(f.name)} {f.type}{'' if f.nullable else ' not null'}" for f in self.fields)
 
     def field(self, name: str) -> Field:
-        """Return one column; an unknown name lists those that exist."""
+        """Return one column; raise UnknownColumn, with the known ones, if there is none."""
         for field in self.fields:
             if field.name == name:
                 return field
@@ -151,7 +151,7 @@ def bare(sql: str) -> str:
     >>> bare("`order id`"), bare("`a` + `b`")
     ('order id', '`a` + `b`')
     """
-    # What is no text is refused where the expression is typed, with its node.
+    # A value that is not a string is refused where the expression is typed, with its node.
     is_one_name = isinstance(sql, str) and _ONE_NAME.fullmatch(sql)
     return sql[1:-1].replace("``", "`") if is_one_name else sql
 
@@ -171,7 +171,7 @@ def _in_backticks(name: str) -> str:
 
 
 def parse_type(text: str) -> str:
-    """Return a Spark type as Penstock writes it; a type that Spark does not have is refused."""
+    """Return a Spark type in normal form; an unknown type is refused."""
     try:
         return Schema(f"x {text}").fields[0].type
     except BadSchema:
@@ -256,16 +256,16 @@ def _fields(shape: Shape | tuple[Field, ...]) -> tuple[Field, ...]:
 
 
 def _written(name: object, kind: object) -> str:
-    """Return the type of a column of a dict; a Python type is a mistake whose remedy is known."""
+    """Return the type of a column of a dict; a Python type is refused with the Spark type."""
     if isinstance(name, str) and name and isinstance(kind, str) and kind.strip():
         return kind
-    message = f"column {name!r} has {kind!r} where its type should be"
+    message = f"column {name!r} has the type {kind!r}, which is not a string"
     meant = f' "{_PYTHON[kind]}"' if isinstance(kind, type) and kind in _PYTHON else ' "bigint"'
     raise BadSchema(message, node="schema", hint=f"write the type as Spark SQL has it: {{{name!r}:{meant}}}")
 
 
 def _from_ddl(ddl: str) -> tuple[Field, ...]:
-    # Loaded here, not above: Spark's workers import this module, and parse nothing.
+    # Imported here: Spark's workers import this module and parse nothing.
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
@@ -303,7 +303,7 @@ def _is_readable(part: str) -> bool:
 def _given_name(name: object) -> str:
     if not isinstance(name, str) or not name:
         message = f"{name!r} cannot be the name of a column"
-        raise BadSchema(message, hint="name columns by texts that are not empty")
+        raise BadSchema(message, hint="the name of a column is a string that is not empty")
     return ddl_name(name)
 
 
@@ -318,7 +318,7 @@ def _from_column(column: exp.Expression) -> Field:
 
 
 def _type_text(tree: exp.Expression) -> str:
-    """Write a parsed type the one way that Penstock compares."""
+    """Return a parsed type in normal form."""
     from sqlglot import exp
 
     kind = tree.this
@@ -357,7 +357,7 @@ def _from_hint(hint: object, where: str) -> tuple[str, bool]:
     if origin in (typing.Union, types.UnionType):
         given = [arg for arg in args if arg is not type(None)]
         if len(given) != 1:
-            message = f"{where}: {hint} may be of {len(given)} types, and a column has one"
+            message = f"{where}: {hint} may be of {len(given)} types, and a column can have one"
             raise BadSchema(message, hint="annotate it with one of them, or with one of them | None")
         return _from_hint(given[0], where)[0], True
     if hint in _PYTHON:
@@ -377,11 +377,11 @@ def _from_hint(hint: object, where: str) -> tuple[str, bool]:
 def _check_names(names: tuple[str, ...], node: str | None) -> None:
     twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
     if twice:
-        message = f"column {', '.join(sorted(twice))!r} is there twice"
+        message = f"column {', '.join(sorted(twice))!r} occurs twice"
         raise BadSchema(message, node=node, hint="give each column a name of its own")
     for name in names:
         if not name or (not name.isprintable() and {"Cc", "Cs"} & {*map(unicodedata.category, name)}):
             what = "is empty" if not name else "holds a control character"
             message = f"{name!r} cannot be the name of a column: it {what}"
-            hint = "name it otherwise; letters, digits, spaces and other signs are allowed"
+            hint = "choose another name; letters, digits, spaces and other characters are allowed"
             raise BadSchema(message, node=node, hint=hint)

@@ -1,4 +1,4 @@
-"""Where pipelines run: one typed object, filled from four places."""
+"""Settings of a run: one typed object, read from arguments, environment, `penstock.toml` and defaults."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class Settings:
 
     log           address of the event log; None is the embedded one
     spark_master  Spark's master; None is `local[N,4]` with N the parallelism
-    checkpoints   folder where each pipeline keeps its checkpoint: a path, s3://BUCKET/PATH, or any URL of Hadoop's
-    checkpoint_interval  the shortest time between two epochs, such as "10s"; None begins the next one at once
-    checkpoint_retention  how many epochs one can go back to
+    checkpoints   folder of the checkpoints of all pipelines: a path, s3://BUCKET/PATH, or any URL of Hadoop's
+    checkpoint_interval  the shortest time between two epochs, such as "10s"; None starts the next one at once
+    checkpoint_retention  how many epochs are kept to restore from
     savepoints    folder of savepoints
     files         folder that relative paths of sources and sinks start from
     registry      address of the schema registry
     connections   addresses by the name that pipelines call them
-    state         where Spark keeps state: "memory" or "rocksdb"
+    state         Spark's state store: "memory" or "rocksdb"
     lane          "auto" lets the native lane take what it can, "spark" leaves all to Spark
     kafka_reader  who reads topics: "penstock", or "spark" for Spark's connector (`penstock jars fetch kafka`)
-    state_partitions how many parts state is in; None is as the checkpoint has it, at first the parallelism
+    state_partitions number of state partitions; None is that of the checkpoint, at first the parallelism
     parallelism   how many tasks run at once; None is the number of cores
     epoch_rows    rows that an epoch reads of each source; None adapts to how long epochs take
-    epoch_target  what an epoch should not take longer than; it reads less if it does
-    max_lag_rows  with overload="drop", how many rows may wait in a source before the oldest are dropped
-    realtime_batch how often pace="realtime" notes its progress, from "5s": a crash repeats what came since
+    epoch_target  target duration of an epoch; epochs that take longer read less
+    max_lag_rows  with overload="drop", consumer lag in rows, above which the oldest rows are dropped
+    realtime_batch how often pace="realtime" commits its offsets, from "5s": a crash repeats what came since
     spark         further configuration of Spark, which wins over Penstock's own
 
     >>> Settings(parallelism=2).master
@@ -129,7 +129,7 @@ def _has(settings: Settings, name: str, key: str) -> bool:
 
 
 NAMES = tuple(part.name for part in fields(Settings))
-# Variables with our prefix that are no settings: they steer the program, its tests and its benchmarks.
+# Variables with our prefix that are not settings: they control the program, its tests and its benchmarks.
 _NO_SETTINGS = re.compile(rf"{PREFIX}(DEBUG|PROFILE|PASSWORD|TEST_.*|BENCH_.*)")
 
 
@@ -143,7 +143,7 @@ def cores() -> int:
 def _from_file(path: Path, profile: str | None) -> list[dict[str, Any]]:
     if not path.is_file():
         if profile:
-            message = f"profile '{profile}': there is no {FILE} in {Path.cwd()}"
+            message = f"profile '{profile}': {FILE} not found in {Path.cwd()}"
             raise UnknownSetting(message, hint=f"write one with a section [profiles.{profile}]")
         return []
     content = _toml(path)
@@ -199,7 +199,7 @@ def _wrong(name: str, value: object, where: str, expected: str) -> UnknownSettin
 
 def _text(name: str, value: object, where: str) -> str:
     if not isinstance(value, (str, Path)) or not str(value):
-        raise _wrong(name, value, where, "a text")
+        raise _wrong(name, value, where, "a string")
     return str(value)
 
 
@@ -264,7 +264,7 @@ def _mapping(name: str, value: object, where: str) -> dict[str, str]:
     if isinstance(value, str):
         return _pairs(name, value, where)
     if not isinstance(value, Mapping):
-        raise _wrong(name, value, where, "a table of texts")
+        raise _wrong(name, value, where, "a table of strings")
     return _flat(name, value, where)
 
 
@@ -288,7 +288,7 @@ def _flat(name: str, table: Mapping[str, object], where: str) -> dict[str, str]:
             found[key] = str(value)
         else:
             full = f"{name}.{key}"
-            raise _wrong(full, value, where, "a text")
+            raise _wrong(full, value, where, "a string")
     return found
 
 

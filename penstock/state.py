@@ -1,6 +1,6 @@
-"""State of a process function: values that belong to one key, kept in the job's checkpoint.
+"""State of a process function: values of one key, stored in the job's checkpoint.
 
-Declared as attributes of a `Process`, used inside its methods, where they hold what belongs to the current key.
+Declared as attributes of a `Process`, and used inside its methods, where they have the values of the current key.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HELD: dict[str, tuple[type, ...]] = {
 
 
 class Current:
-    """The key whose turn it is: its values, when they expire, and the time of the row or timer that uses them.
+    """The current key: its values, when they expire, and the time of the row or timer that uses them.
 
     `timed` is False where that time is not known: in a processing-time timer before the first watermark.
     """
@@ -59,7 +59,7 @@ class Current:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What a state holds: its Spark type, the classes that are taken for it, and a dataclass if it is one."""
+    """What a state holds: its Spark type, the classes that it accepts, and a dataclass if it is one."""
 
     ddl: str
     classes: tuple[type, ...]
@@ -72,11 +72,11 @@ class Kind:
             raise BadState(message, hint="change what is set, or the state's type")
 
     def packed(self, value: Any) -> Any:
-        """Return a value as it is kept: plain data, which needs no class of the user's to be read."""
+        """Return a value as it is stored: plain data, which can be read without the user's classes."""
         return dataclasses.asdict(value) if self.made and value is not None else value
 
     def unpacked(self, value: Any) -> Any:
-        """Return a kept value as the user set it."""
+        """Return a stored value as the user set it."""
         return self.made(**value) if self.made and value is not None else value
 
 
@@ -90,7 +90,7 @@ class Handle:
         self._classes, self._ttl_us = spec.kinds[0].classes, spec.ttl_us
 
     def clear(self) -> None:
-        """Forget it for this key."""
+        """Delete it for this key."""
         self._at.values.pop(self._name, None)
         self._at.expiry.pop(self._name, None)
 
@@ -113,7 +113,7 @@ class Handle:
         return expires > at.time_us
 
     def _hold(self, value: Any) -> None:
-        """Keep what was changed; its age counts from the newest of all changes, so an older row never shortens it."""
+        """Store what was changed; its age counts from the newest of all changes, so an older row never shortens it."""
         at, name = self._at, self._name
         if self._ttl_us and at.timed:
             expires = at.time_us + self._ttl_us
@@ -144,7 +144,7 @@ class Value(Handle, Generic[T]):
         if value is None:
             self.clear()
             return
-        # In every row's way, so the check is made here and told elsewhere.
+        # On the path of every row, so only the check is here; the error is built elsewhere.
         if not isinstance(value, self._classes):
             self._check(value)
         at = self._at
@@ -219,7 +219,7 @@ class Map(Handle, MutableMapping[K, V], Generic[K, V]):
     def __delitem__(self, key: K) -> None:
         held = self._held() or {}
         del held[key]
-        # An empty one is none: a key of which nothing is left goes.
+        # An empty map is no state: a key without any state is deleted.
         self._hold(held) if held else self.clear()
 
     def __iter__(self) -> Iterator[K]:
@@ -229,12 +229,12 @@ class Map(Handle, MutableMapping[K, V], Generic[K, V]):
         return len(self._held() or ())
 
     def clear(self) -> None:
-        """Forget all of it for this key."""
+        """Delete all of it for this key."""
         Handle.clear(self)
 
 
 class Reducing(Handle, Generic[T]):
-    """One value per key, made of all that were added."""
+    """One value per key, reduced from all that were added."""
 
     __slots__ = ()
 
@@ -243,7 +243,7 @@ class Reducing(Handle, Generic[T]):
         return cast("T | None", self._held())
 
     def add(self, value: T) -> None:
-        """Add one: the function makes one value of the held and the added."""
+        """Add one: the function reduces the current value and the added one."""
         self._check(value)
         held = self._held()
         made = value if held is None else self._spec.fn(held, value)
@@ -271,7 +271,7 @@ H = TypeVar("H", bound=Handle)
 
 
 class Spec(Generic[H]):
-    """A declared state: what kind it is of, what it holds, and how long it lives after it was last written."""
+    """A declared state: its kind, its types, and its time to live after the last write."""
 
     def __init__(self, handle: type[H], kinds: tuple[Kind, ...], ttl: Span | None, fn: Any = None) -> None:
         self.handle, self.kinds, self.fn = handle, kinds, fn
@@ -287,7 +287,7 @@ class Spec(Generic[H]):
 
     @property
     def meaning(self) -> str:
-        """What gives what is kept its meaning; how long it is kept does not."""
+        """What stored values depend on: the kind and the types, but not the time to live."""
         return f"{self.kind} {', '.join(kind.ddl for kind in self.kinds)}"
 
     def __str__(self) -> str:
@@ -298,23 +298,23 @@ class Spec(Generic[H]):
     @overload
     def __get__(self, process: Any, owner: type) -> H: ...
     def __get__(self, process: Any, owner: type) -> Any:
-        # In a running process a handle of the same name stands before it, in the instance.
+        # In a running process, a handle in the instance has the same name and hides it.
         if process is None:
             return self
-        message = f"state of {owner.__name__} is used where there is no key"
-        raise BadState(message, hint="only on_row, on_rows and on_timer have one")
+        message = f"state of {owner.__name__} is used outside of a key"
+        raise BadState(message, hint="use it in on_row, on_rows or on_timer")
 
     def packed(self, held: Any) -> Any:
-        """Return what is held as it is kept."""
+        """Return a value in memory as it is stored."""
         return self._each(held, Kind.packed)
 
     def unpacked(self, held: Any) -> Any:
-        """Return what is kept as it is held."""
+        """Return a stored value as it is in memory."""
         return self._each(held, Kind.unpacked)
 
     @property
     def plain(self) -> bool:
-        """Whether what is held can be kept as it is."""
+        """Whether values are stored as they are in memory."""
         return not any(kind.made for kind in self.kinds)
 
     def _each(self, held: Any, change: Callable[[Kind, Any], Any]) -> Any:
@@ -369,7 +369,7 @@ def _kind(kind: Any, what: str) -> Kind:
     try:
         ddl = parse_type(kind) if isinstance(kind, str) else type_of(kind)
     except BadSchema as error:
-        message = f"{kind!r} is no type that state can hold"
+        message = f"{kind!r} is not a type that state can hold"
         hint = 'pass a Python type (bool, int, float, str, datetime, a dataclass), or a Spark type: "array<double>"'
         raise BadState(message, node=f"state.{what}", hint=hint) from error
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):

@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from penstock import checks
+from penstock import argument_checks as checks
 from penstock.aggregates import Aggregator
 from penstock.contracts import OnError, Sink
 from penstock.durations import Span, micros
 from penstock.errors import BadFunction, BadValue, PipelineError, choices
-from penstock.functions import check_call, output_schema
-from penstock.joining import On, Within, joined, joined_asof
-from penstock.plan import nodes, stateful
-from penstock.plan.expressions import scalar
-from penstock.plan.joins import How
-from penstock.plan.node import Node
-from penstock.plan.process import KeyedProcess
-from penstock.plan.splitting import branches
+from penstock.join_arguments import On, Within, joined, joined_asof
+from penstock.plan.operators import deduplication, python_functions, stateful, stateless
+from penstock.plan.operators.joins import How
+from penstock.plan.operators.node import Node
+from penstock.plan.operators.process import KeyedProcess
+from penstock.plan.operators.split import branches
+from penstock.plan.sql_expressions.expression import scalar
 from penstock.process import Process
 from penstock.schema import Schema, Shape, bare, quoted
+from penstock.signatures import output_schema
 from penstock.tables import Table
 from penstock.windows import Window
 
@@ -32,12 +32,12 @@ Emit = Literal["final", "updates"] | Span
 
 @dataclass(frozen=True)
 class Output:
-    """A stream that ends in a sink; what a pipeline is made of."""
+    """A stream that ends in a sink: an argument of `Pipeline`."""
 
-    node: nodes.Write
+    node: stateless.Write
 
     def named(self, name: str) -> Output:
-        """Name the output; counts and the sink's ledger go by it."""
+        """Name the output; counts and the sink's ledger use this name."""
         return Output(replace(self.node, name=_name(name)))
 
 
@@ -58,10 +58,10 @@ class _Flow:
 
 
 class Stream(_Flow):
-    """Rows that keep coming. Immutable: a branch is a variable used twice."""
+    """An unbounded stream of rows. Immutable: a branch is a variable used twice."""
 
     def select(self, *columns: str | Mapping[str, str], **named: str) -> Stream:
-        """Keep only these columns: SQL expressions, those that are computed under a name.
+        """Keep only these columns: names, or SQL expressions as `name="expression"`.
 
         >>> import penstock as ps
         >>> items = ps.from_items([{"a": 1}], "a bigint")
@@ -69,23 +69,23 @@ class Stream(_Flow):
         Schema('a bigint, double bigint')
         """
         pairs = [_selected(column, self.schema) for column in columns if isinstance(column, str)]
-        return Stream(nodes.Select(input=self.node, columns=(*pairs, *_named(columns, named))))
+        return Stream(stateless.Select(input=self.node, columns=(*pairs, *_named(columns, named))))
 
     def with_columns(self, *columns: Mapping[str, str], **named: str) -> Stream:
-        """Add columns, or compute those of the same name anew."""
-        return Stream(nodes.WithColumns(input=self.node, columns=_named(columns, named)))
+        """Add columns, or replace those of the same name."""
+        return Stream(stateless.WithColumns(input=self.node, columns=_named(columns, named)))
 
     def filter(self, condition: str) -> Stream:
         """Keep the rows for which the condition holds; the others are counted as filtered."""
-        return Stream(nodes.Filter(input=self.node, condition=condition))
+        return Stream(stateless.Filter(input=self.node, condition=condition))
 
     def drop(self, *names: str) -> Stream:
         """Keep all columns but these."""
-        return Stream(nodes.Drop(input=self.node, names=names))
+        return Stream(stateless.Drop(input=self.node, names=names))
 
     def rename(self, *names: Mapping[str, str], **new: str) -> Stream:
         """Give columns new names: `rename(new="old")`."""
-        return Stream(nodes.Rename(input=self.node, names=_named(names, new)))
+        return Stream(stateless.Rename(input=self.node, names=_named(names, new)))
 
     def map(
         self,
@@ -97,7 +97,7 @@ class Stream(_Flow):
         deterministic: bool = True,
     ) -> Stream:
         """Call a Python function on each row; it returns the new row as a dict or a dataclass."""
-        return Stream(self._python(nodes.Map, fn, schema, using, on_error, deterministic))
+        return Stream(self._python(python_functions.Map, fn, schema, using, on_error, deterministic))
 
     def map_batches(
         self,
@@ -109,7 +109,7 @@ class Stream(_Flow):
         deterministic: bool = True,
     ) -> Stream:
         """Call a Python function on Arrow record batches: the fast form. Event time ends here."""
-        return Stream(self._python(nodes.MapBatches, fn, schema, using, on_error, deterministic))
+        return Stream(self._python(python_functions.MapBatches, fn, schema, using, on_error, deterministic))
 
     def flat_map(
         self,
@@ -122,7 +122,7 @@ class Stream(_Flow):
         sides: Mapping[str, Shape] | None = None,
     ) -> Stream:
         """Call a Python function on each row; it yields any number of rows, or `("side", row)`."""
-        node = self._python(nodes.FlatMap, fn, schema, using, on_error, deterministic)
+        node = self._python(python_functions.FlatMap, fn, schema, using, on_error, deterministic)
         outputs = tuple((name, Schema(shape)) for name, shape in (sides or {}).items())
         return Stream(replace(node, outputs=outputs) if outputs else node)
 
@@ -138,44 +138,44 @@ class Stream(_Flow):
         retries: int = 2,
         ordered: bool = True,
     ) -> Stream:
-        """Call an `async def` on each row, many at once: for lookups. The job has at most `concurrency` under way."""
-        node = self._python(nodes.MapAsync, fn, schema, using, on_error, False)
+        """Call an `async def` on each row, for lookups; the job has at most `concurrency` calls in flight."""
+        node = self._python(python_functions.MapAsync, fn, schema, using, on_error, False)
         limits = {"concurrency": concurrency, "timeout_us": micros(timeout, "timeout"), "retries": retries}
         return Stream(replace(node, **limits, in_order=ordered))
 
     def split(self, *conditions: Mapping[str, str], **named: str) -> dict[str, Stream]:
-        """Part the rows: each goes to the first branch whose condition holds, or to "rest"."""
+        """Split the rows into branches: each goes to the first whose condition holds, or to "rest"."""
         parts = branches(self.node, _named(conditions, named))
         return checks.Branches((name, Stream(part)) for name, part in parts.items())
 
     def union(self, *others: Stream) -> Stream:
-        """Put streams with the same columns together."""
+        """Return the rows of all streams, which must have the same columns."""
         streams = (self.node, *(_stream(other, "union").node for other in others))
-        return Stream(nodes.Union(streams=streams)) if others else self
+        return Stream(stateless.Union(streams=streams)) if others else self
 
     def event_time(self, column: str, max_delay: Span, *, idle_after: Span | None = None) -> Stream:
-        """Declare which column is the row's time, and how long one waits for rows that come late.
+        """Declare the event-time column, and how long the watermark waits for rows that are out of order.
 
-        Where sources meet, the one that is furthest behind holds the others up; with `idle_after`, not while it has
-        given no row for so long.
+        Where several sources meet, the slowest holds back the watermark; with `idle_after`, not while it has had no row
+        for that long.
         """
         delay = micros(max_delay, "max_delay")
         idle = None if idle_after is None else micros(idle_after, "idle_after")
-        return Stream(nodes.EventTime(input=self.node, column=column, max_delay_us=delay, idle_after_us=idle))
+        return Stream(stateless.EventTime(input=self.node, column=column, max_delay_us=delay, idle_after_us=idle))
 
     def deduplicate(self, keys: Names, within: Span, *, late_to: Sink | None = None) -> Stream:
         """Keep the first row of each key; repeats within the span of event time are counted as duplicates."""
         span, late_to = micros(within, "within"), checks.optional_sink(late_to, "deduplicate late_to")
-        return Stream(stateful.Deduplicate(input=self.node, keys=_names(keys), within_us=span, late_to=late_to))
+        return Stream(deduplication.Deduplicate(input=self.node, keys=_names(keys), within_us=span, late_to=late_to))
 
     def join(
         self, other: Stream | Table, on: On, how: How = "inner", *, within: Within | None = None, suffix: str = "_right"
     ) -> Stream:
         """Join rows of the same key: of two streams within an interval (right's time less left's) or a window.
 
-        A table needs no `within`; `within="unbounded"` keeps all rows of both streams for ever. Results have the left's
-        columns, then the right's without the keys; those that the left has too get the suffix. The event time is the
-        left's, of a right join the right's.
+        A table needs no `within`; `within="unbounded"` stores all rows of both streams forever. Results have the left's
+        columns, then the right's without the keys; those that the left has too get the suffix. The event time is that
+        of the left row, in a right join that of the right.
         """
         return Stream(joined(self.node, _joinable(other, "join"), on, how, within, suffix))
 
@@ -204,24 +204,24 @@ class Stream(_Flow):
         late_to: Sink | None = None,
         emit: Emit = "final",
     ) -> WindowedStream:
-        """Cut the stream into windows over all keys."""
+        """Group the stream into windows over all keys."""
         return KeyedStream(self.node, ()).window(window, allowed_lateness=allowed_lateness, late_to=late_to, emit=emit)
 
     def side(self, output: str) -> Stream:
-        """Return a further output of this node: "late", or one that a function names."""
-        return Stream(nodes.Side(input=self.node, output=output))
+        """Return a side output of this node: "late", or a named output of a function."""
+        return Stream(stateless.Side(input=self.node, output=output))
 
     def named(self, name: str) -> Stream:
-        """Name the node; state and counts go by it."""
+        """Name the node; its state and counts use this name."""
         return Stream(replace(self.node, name=_name(name)))
 
     def to(self, sink: Sink) -> Output:
         """End the stream in a sink."""
-        return Output(nodes.Write(input=self.node, sink=checks.sink(sink, "to")))
+        return Output(stateless.Write(input=self.node, sink=checks.sink(sink, "to")))
 
     def _python(
         self,
-        kind: type[nodes.PythonNode],
+        kind: type[python_functions.PythonNode],
         fn: Callable[..., Any],
         schema: Shape | None,
         using: Callable[[], Any] | None,
@@ -229,10 +229,16 @@ class Stream(_Flow):
         deterministic: bool,
     ) -> Any:
         checks.helper(using, kind.kind)
-        takes = {"arguments": ("batch" if kind is nodes.MapBatches else "row", *(["helper"] if using else []))}
-        given = {"node": kind.kind, "asynchronous": kind is nodes.MapAsync, "one": kind is nodes.Map}
+        takes = {
+            "arguments": ("batch" if kind is python_functions.MapBatches else "row", *(["helper"] if using else []))
+        }
+        given = {
+            "node": kind.kind,
+            "asynchronous": kind is python_functions.MapAsync,
+            "one": kind is python_functions.Map,
+        }
         output = output_schema(fn, schema, self.schema, **given, **takes)  # type: ignore[arg-type]
-        _one_of(on_error, (*get_args(OnError), None), "on_error", kind.kind)
+        checks.one_of(on_error, (*get_args(OnError), None), "on_error", kind.kind)
         return kind(
             input=self.node,
             fn=fn,
@@ -257,9 +263,9 @@ class KeyedStream(_Flow):
         late_to: Sink | None = None,
         emit: Emit = "final",
     ) -> WindowedStream:
-        """Cut each key's rows into windows; `emit="updates"` shows results before they are final.
+        """Group each key's rows into windows; `emit="updates"` emits results before they are final.
 
-        With a span, such as `emit="10s"`, a result that changes is shown at most that often, and when it is final.
+        With a span, such as `emit="10s"`, a result that changes is emitted at most that often, and when it is final.
         """
         if not isinstance(window, Window):
             message = f"{window!r} is not a window"
@@ -269,18 +275,18 @@ class KeyedStream(_Flow):
         return WindowedStream(self.node, self.keys, window, _emitted(emit), lateness, late_to)
 
     def aggregate(self, *columns: Mapping[str, str | Aggregator], **named: str | Aggregator) -> Stream:
-        """Aggregate each key over all time; every epoch shows the keys that changed."""
+        """Aggregate each key over all time; every epoch emits the keys that changed."""
         return Stream(stateful.Aggregate(input=self.node, keys=self.keys, aggregates=_named(columns, named)))
 
     def reduce(self, fn: Callable[[Row, Row], Row]) -> Stream:
-        """Make one row per key of two rows at a time, over all time."""
-        return Stream(stateful.Reduce(input=self.node, keys=self.keys, fn=_callable(fn, "reduce")))
+        """Reduce the rows of each key to one, two rows at a time, over all time."""
+        return Stream(stateful.Reduce(input=self.node, keys=self.keys, fn=checks.reducer(fn, "reduce")))
 
     def process(
         self, process: Process | type[Process], *, late_to: Sink | None = None, on_error: OnError | None = None
     ) -> Stream:
         """Run a process function over each key's rows: Python with state, timers and named outputs."""
-        _one_of(on_error, (*get_args(OnError), None), "on_error", "process")
+        checks.one_of(on_error, (*get_args(OnError), None), "on_error", "process")
         made = process() if isinstance(process, type) and issubclass(process, Process) else process
         if not isinstance(made, Process):
             message = f"{process!r} is not a process function"
@@ -307,13 +313,13 @@ class WindowedStream(_Flow):
         return Stream(stateful.Aggregate(aggregates=_named(columns, named), **self._group()))
 
     def reduce(self, fn: Callable[[Row, Row], Row]) -> Stream:
-        """Make one row per window of two rows at a time."""
-        return Stream(stateful.Reduce(fn=_callable(fn, "reduce"), **self._group()))
+        """Reduce the rows of each window to one, two rows at a time."""
+        return Stream(stateful.Reduce(fn=checks.reducer(fn, "reduce"), **self._group()))
 
     def top(self, n: int, by: str) -> Stream:
         """Keep the n rows of each window with the largest `by`, whole, each with its `rank`: 1 is the largest.
 
-        Rows that are equal by it go by their columns, from left to right, the largest first. Nulls come last.
+        Ties are broken by the columns, from left to right, the largest first. Nulls come last.
         """
         return Stream(stateful.Top(n=n, by=by, **self._group()))
 
@@ -329,7 +335,7 @@ class WindowedStream(_Flow):
 
 
 def _emitted(emit: Any) -> stateful.Emit:
-    """Return when results leave; a span as microseconds."""
+    """Return when results are emitted; a span as microseconds."""
     if emit in ("final", "updates"):
         return emit  # type: ignore[no-any-return]
     try:
@@ -341,7 +347,7 @@ def _emitted(emit: Any) -> stateful.Emit:
 
 
 def _named(given: Iterable[Any], named: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Put columns from a leading dict (names that are no identifiers) and from keywords together."""
+    """Merge columns from a leading dict (names that are not identifiers) and from keywords."""
     pairs: list[tuple[str, Any]] = []
     for part in given:
         if isinstance(part, Mapping):
@@ -350,7 +356,7 @@ def _named(given: Iterable[Any], named: Mapping[str, Any]) -> tuple[tuple[str, A
 
 
 def _selected(sql: str, schema: Schema) -> tuple[str, str]:
-    """Return a column's name and SQL; a bare name that is no SQL, such as `order id`, or a word, is the column."""
+    """Return a column's name and SQL; a bare name that is not SQL, such as `order id`, or a word, is the column."""
     if sql in schema and quoted(sql) != sql and (sql.isidentifier() or not _is_sql(sql, schema)):
         return sql, quoted(sql)
     return bare(sql), sql
@@ -372,26 +378,12 @@ def _name(name: str) -> str:
     return checks.name(name, "named")
 
 
-def _callable(fn: Any, node: str) -> Callable[..., Any]:
-    if not callable(fn):
-        message = f"{checks.shown(fn)} is not a function"
-        raise BadFunction(message, node=node, hint="SQL goes in strings to aggregate(), Python in functions")
-    check_call(fn, ("a", "b"), node)
-    return fn  # type: ignore[no-any-return]
-
-
 def _stream(other: Any, node: str) -> Stream:
     if not isinstance(other, Stream):
         message = f"{checks.shown(other)} is not a stream"
-        raise BadValue(message, node=node, hint="pass what read_files(), datagen() or another call returned")
+        raise BadValue(message, node=node, hint="pass a Stream, as read_files() or datagen() return it")
     return other
 
 
 def _joinable(other: Any, node: str) -> Node | Table:
     return other if isinstance(other, Table) else _stream(other, node).node
-
-
-def _one_of(value: Any, valid: tuple[Any, ...], what: str, node: str) -> None:
-    if value not in valid:
-        message = f"{what}={value!r} is not known"
-        raise BadValue(message, node=node, hint=choices(what, [repr(one) for one in valid if one]))

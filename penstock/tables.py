@@ -1,4 +1,4 @@
-"""Tables: what a stream is joined with, read again when it changes."""
+"""Tables: the build side of a join with a stream, refreshed when they change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.settings import Settings
 
 @dataclass(frozen=True)
 class Table:
-    """Rows by key, of which a stream's rows find theirs with `join` or `join_asof`.
+    """Rows by key, which `join` and `join_asof` look up for the rows of a stream.
 
     It is read again when it changes, at most every `refresh`; each epoch sees one version of it, also when it is
     replayed after a crash. While it cannot be read, its last version is used, for at most `max_staleness`.
@@ -39,7 +39,9 @@ class Table:
         if self.valid_from and self.schema.field(self.valid_from).type != "timestamp":
             kind = self.schema.field(self.valid_from).type
             message = f"valid_from '{self.valid_from}' is a {kind}, not a timestamp"
-            raise BadSchema(message, node=self._label, hint="rows apply since an instant: give the column a time zone")
+            raise BadSchema(
+                message, node=self._label, hint="valid_from must be an instant: give the column a time zone"
+            )
 
     @property
     def schema(self) -> Schema:
@@ -71,11 +73,11 @@ def read_table(
     `connection` is a name in the settings, `postgresql://...` or `sqlite:///path`, "files" (`name` is then a file or
     folder of csv, json or Parquet), or "log" and other brokers (`name` is then a topic, whose last row of each key
     counts). The columns are read from the catalog or from Parquet; csv, json and topics need a schema. With
-    `valid_from`, a key may have many rows: the column says since when each applies, for `join_asof`. If the table
-    cannot be read for longer than `max_staleness` while the job runs, the job fails.
+    `valid_from`, a key may have many rows: the column has the time since when each is valid, for `join_asof`. If the
+    table cannot be read for longer than `max_staleness` while the job runs, the job fails.
     """
     from penstock.connectors.tables.connection import refuse_no_connection
-    from penstock.connectors.tables.reading import table_source
+    from penstock.connectors.tables.source import table_source
 
     refuse_no_connection(connection, f"read_table '{name}'")
     names = (key,) if isinstance(key, str) else tuple(key)

@@ -1,8 +1,7 @@
-"""The test kit, for users and for us: run a pipeline on rows, with crashes and time as items of the input."""
+"""The test kit, for users and for Penstock: run a pipeline on rows, with crashes and time as items of the input."""
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,21 +9,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from penstock.connectors.collect import CollectSink
-from penstock.connectors.items import ItemSource
+from penstock.connectors.generators.items import ItemSource
+from penstock.connectors.sinks.collect import CollectSink
 from penstock.contract_suite import check_sink
 from penstock.contracts import Sink, Source
 from penstock.durations import Span, Time, instant, micros
 from penstock.errors import BadValue, choices
-from penstock.folders import LocalFolder
-from penstock.folders.file_names import source_folder
-from penstock.keyed.tester import ProcessTester
+from penstock.keyed.process_tester import ProcessTester
 from penstock.pipeline import Pipeline
-from penstock.plan.graph import Graph
-from penstock.plan.node import Node
-from penstock.plan.nodes import Read, Write
+from penstock.plan.graph import Graph, reads_in, writes_in
+from penstock.plan.operators.node import Node
+from penstock.plan.operators.stateless import Read
 from penstock.report import Counts
 from penstock.settings import Settings
+from penstock.storage.file_names import source_folder
+from penstock.storage.folders import LocalFolder
 
 __all__ = [
     "EOF",
@@ -54,20 +53,20 @@ class Crash:
 
 @dataclass(frozen=True)
 class AdvanceTime:
-    """Declares that no row before this time will come: the watermark follows, less the delay."""
+    """Advances event time: no earlier row will come, and the watermark follows, less the delay."""
 
     to: Time
 
 
 @dataclass(frozen=True)
 class AdvanceClock:
-    """Moves the clock that rate-limited sources and processing time go by."""
+    """Advances processing time, which rate-limited sources use too."""
 
     by: Span
 
 
-# Tests are short: a JVM that compiles little starts each of them sooner. What it compiled must fit for many tests: the
-# default cache for such a JVM, 48 MB, is full after a few pipelines, and it would throw code away and compile it again.
+# Tests are short, so a JVM that compiles little starts sooner. The code cache must last for many tests: the default of
+# such a JVM, 48 MB, is full after a few pipelines, and then code would be evicted and compiled again.
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
 _QUICK = {"spark.driver.extraJavaOptions": _QUICK_JAVA}
 
@@ -77,16 +76,16 @@ Control = EOF | Crash | AdvanceTime | AdvanceClock
 
 
 class Results(dict[str, list[Row]]):
-    """The rows of each sink, by its name; `counts` says where the rows of each node went."""
+    """The rows of each sink, by its name; `counts` has the row counts of each node."""
 
     counts: dict[str, Counts]
 
 
 def run_to_end(pipeline: Pipeline, inputs: Mapping[str, Iterable[Any]], *, settings: Settings | None = None) -> Results:
-    """Run a pipeline on these rows instead of its sources, to the end, and return what each sink got.
+    """Run a pipeline on these rows instead of its sources, to the end, and return the rows of each sink.
 
     `inputs` are lists by the name of the source: rows as dicts, dataclasses or tuples, bytes as raw payloads, and
-    control items. Sources that are not named are read as they are. Sinks are replaced by memory.
+    control items. Other sources are read as they are. Sinks are replaced by lists in memory.
     """
     given = {name: list(items) for name, items in inputs.items()}
     _known(pipeline, given)
@@ -99,13 +98,13 @@ def run_to_end(pipeline: Pipeline, inputs: Mapping[str, Iterable[Any]], *, setti
 
 
 def quick_settings() -> Settings:
-    """Return the settings of this place, with a JVM made for short runs."""
+    """Return the settings of this folder, with a JVM configured for short runs."""
     settings = Settings.load()
     return replace(settings, spark={**_QUICK, **settings.spark})
 
 
 def assert_rows(actual: Iterable[Row], expected: Iterable[Row]) -> None:
-    """Compare rows whatever their order; the error shows those that are missing and those that are too many."""
+    """Compare rows whatever their order; the error shows missing and extra rows."""
     missing = [_comparable(row) for row in expected]
     extra = []
     for row in map(_comparable, actual):
@@ -119,7 +118,7 @@ def assert_rows(actual: Iterable[Row], expected: Iterable[Row]) -> None:
 
 
 def check_source(make: Callable[[], Source], *, rows_at_least: int = 2) -> None:
-    """Check what a source promises: the same rows for the same offsets, however the range is cut."""
+    """Check the contract of a source: the same rows for the same offsets, however the range is split."""
     source = make()
     with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
         source.check()
@@ -167,7 +166,7 @@ class _Script:
             controls = [c for acts in self.inputs.values() if number < len(acts) for c in acts[number].controls]
             if controls or number < acts - 1:
                 run = self._act(run, controls)
-        # The last rows of one scan may share an epoch with the end of time: rows are late by the epoch before.
+        # The last rows of one scan may share an epoch with the end of input: rows are late by the epoch before.
         if not run.one_scan:
             _settle(run)
         run.end()
@@ -188,10 +187,10 @@ class _Script:
             if isinstance(control, AdvanceTime):
                 run.checkpoint.tick(instant(control.to, "AdvanceTime"))
             elif isinstance(control, AdvanceClock):
-                run.look_for_idle()
+                run.check_idle_sources()
                 self._shift(micros(control.by, "AdvanceClock"))
-                run.wake()
-                run.look_for_idle()
+                run.fire_timers()
+                run.check_idle_sources()
         if controls:
             _settle(run)
         return run
@@ -209,9 +208,9 @@ class _Script:
         return self._start()
 
     def _start(self) -> Any:
-        from penstock.spark.run import Run
+        from penstock.spark.runs.micro_batch import MicroBatchRun
 
-        return Run(self.name, self.graph, self.folder / "checkpoint", self.settings, "stopped").begin()
+        return MicroBatchRun(self.name, self.graph, self.folder / "checkpoint", self.settings, "stopped").begin()
 
     def _release(self, name: str, rows: int) -> None:
         folder = self.folder / "checkpoint" / "sources" / source_folder(name)
@@ -235,7 +234,7 @@ class _Act:
 
 
 def _acts(items: list[Any]) -> list[_Act]:
-    """Cut a list at its control items; those that stand together happen together."""
+    """Cut a list at its control items; adjacent ones happen together."""
     acts: list[_Act] = []
     rows = 0
     for item in items:
@@ -252,18 +251,18 @@ def _acts(items: list[Any]) -> list[_Act]:
 
 
 def _settle(run: Any, *, crashing: bool = False) -> None:
-    """Wait until all that was released is through, or the job has died."""
+    """Wait until all released rows are processed, or the job has failed."""
     if crashing:
         run.until = "drained"
         try:
             run.wait()
-        except Exception as error:
+        except Exception as error:  # Spark wraps the crash in errors of its own
             if "_Crashed" not in str(error) and not any(isinstance(w.error, _Crashed) for w in run.writers):
                 raise
         return
     try:
         run.process_available()
-    except Exception:
+    except Exception:  # of whatever kind: the error of the job itself, if it has one, is the better one
         run.wait()
         raise
 
@@ -277,12 +276,12 @@ def _known(pipeline: Pipeline, inputs: Mapping[str, Any]) -> None:
 
 
 def _replaced(graph: Graph, inputs: dict[str, list[Any]]) -> tuple[Graph, dict[str, CollectSink]]:
-    """Return the graph with memory at both ends."""
+    """Return the graph with sources and sinks in memory."""
     sinks: dict[str, CollectSink] = {}
     made: dict[Node, Node] = {}
     for node in graph.nodes:
         made[node] = _rebuilt(node, graph, inputs, made, sinks)
-    writes = tuple(node for node in made.values() if isinstance(node, Write))
+    writes = writes_in(made.values())
     rejected = _memory(graph.rejected_to, graph.rejected_to.name, sinks) if graph.rejected_to else None
     return Graph(writes, rejected), sinks
 
@@ -295,23 +294,20 @@ def _rebuilt(
     sinks: dict[str, CollectSink],
 ) -> Node:
     name = graph.own_name(node)
-    if isinstance(node, Read):
-        if name not in inputs:
-            return node
-        rows = [item for item in inputs[name] if item is not EOF and not isinstance(item, Control)]
-        payloads = getattr(node.source, "payloads", None)
-        return Read(source=ItemSource(rows, node.schema, name, payloads and payloads.one), name=name)
+    for read in reads_in([node]):
+        return _replayed(read, name, inputs) if name in inputs else read
     changes: dict[str, Any] = {"name": name if node.name or node.stateful else None}
-    if isinstance(node, Write):
-        changes |= {"name": name, "sink": _memory(node.sink, name, sinks)}
-    if getattr(node, "late_to", None) is not None:
+    for write in writes_in([node]):
+        changes |= {"name": name, "sink": _memory(write.sink, name, sinks)}
+    if node.late_to is not None:
         changes["late_to"] = None
-    fields = {part.name for part in dataclasses.fields(node) if part.init}
-    if "input" in fields:
-        changes["input"] = made[node.inputs[0]]
-    if "streams" in fields:
-        changes["streams"] = tuple(made[one] for one in node.inputs)
-    return replace(node, **changes)
+    return node.with_inputs(tuple(made[one] for one in node.inputs), **changes)
+
+
+def _replayed(read: Read, name: str, inputs: dict[str, list[Any]]) -> Read:
+    rows = [item for item in inputs[name] if item is not EOF and not isinstance(item, Control)]
+    payloads = getattr(read.source, "payloads", None)
+    return Read(source=ItemSource(rows, read.schema, name, payloads and payloads.one), name=name)
 
 
 def _memory(sink: Sink, name: str, sinks: dict[str, CollectSink]) -> CollectSink:

@@ -1,4 +1,4 @@
-"""Windows: how a keyed stream is cut into groups that end."""
+"""Windows: how the rows of a stream are grouped by time or by count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import BadWindow, choices
 WindowKind = Literal["tumbling", "sliding", "session", "count", "global"]
 WindowClock = Literal["event", "processing"]
 
-# All of time, from the year 1 to the end of 9997. The end of input is declared as END_US, a year later.
+# The range of all times, from the year 1 to the end of 9997. The watermark of the end of input is END_US, a year later.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_339_228_800_000_000
 YEAR_US = 365 * 86_400_000_000
 END_US = LAST_US + YEAR_US
@@ -24,7 +24,7 @@ class TimeRange(NamedTuple):
     end_us: int
 
 
-# The event times that can be used, where no plan says more: a year is left at either end for windows and delays.
+# The valid range of event times, unless a plan narrows it: a year is left at either end for windows and delays.
 ALL_TIMES = TimeRange(FIRST_US + YEAR_US, END_US - YEAR_US)
 
 
@@ -32,7 +32,7 @@ ALL_TIMES = TimeRange(FIRST_US + YEAR_US, END_US - YEAR_US)
 class Window:
     """A window over time, with lengths in microseconds; or over rows, with lengths in rows.
 
-    `max_us` is the longest that a session may become. `clock` says whose time counts: the row's own, or that of the
+    `max_us` is the longest that a session may become. `clock` is the time that counts: the row's own, or that of the
     epoch that reads it.
     """
 
@@ -50,12 +50,12 @@ class Window:
 
     @property
     def by_event_time(self) -> bool:
-        """Whether it ends with event time, so that rows can come too late for it."""
+        """Whether it ends with event time, so that rows can be late."""
         return self.timed and self.clock == "event"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that name a window among those of its key."""
+        """The columns that identify a window of a key."""
         return ("window_start", "window_end") if self.timed else ("window_number",)
 
     def late_before(self, watermark_us: int) -> int:
@@ -167,5 +167,5 @@ def _offset(span: Span, step_us: int) -> int:
     offset = micros(span, "offset")
     if offset >= step_us:
         message = f"offset {span_text(offset)} is not shorter than the window's step {span_text(step_us)}"
-        raise BadWindow(message, node="window", hint="an offset moves where windows begin, by less than one")
+        raise BadWindow(message, node="window", hint="an offset shifts the start of windows, by less than one window")
     return offset

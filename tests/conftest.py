@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,11 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Two workers end at the same time if what takes longest is begun first.
-LONGEST_FIRST = ("crash", "cluster", "e2e", "benchmarks", "spark", "cli", "connectors")
+LONGEST_FIRST = ("crash", "cluster", "docs", "e2e", "benchmarks", "spark", "property", "native", "cli", "connectors")
+TESTS = Path(__file__).parent
 
 
 def _place(item: pytest.Item) -> int:
-    folder = item.path.parent.name
+    folder = item.path.relative_to(TESTS).parts[0]
     return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
@@ -40,8 +42,8 @@ def _place(item: pytest.Item) -> int:
 IN_BOTH_LANES = (
     "test_lanes_agree.py",
     "test_properties.py",
-    "test_sql_rejects.py",
-    "test_accounting.py",
+    "test_fallible_expressions.py",
+    "test_row_accounting.py",
     "test_map_columns.py",
 )
 
@@ -51,14 +53,25 @@ def _is_second_lane(item: pytest.Item) -> bool:
     return call is not None and call.params.get("lane") == "spark" and item.path.name not in IN_BOTH_LANES
 
 
+# The log's own clients are tried on Kafka too, to know that the tests ask for what Kafka does: not in every run.
+ON_KAFKA_TOO = ("contract", "spark")
+
+
+def _is_second_broker(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    folder = item.path.relative_to(TESTS).parts[0]
+    return call is not None and call.params.get("broker") == "kafka" and folder not in ON_KAFKA_TOO
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and leave out slow tests, unless they are asked for.
 
     Each slow test is a longer form of one that always runs.
     """
     items.sort(key=_place)
-    for item in filter(_is_second_lane, items):
-        item.add_marker(pytest.mark.slow)
+    for item in items:
+        if _is_second_lane(item) or _is_second_broker(item):
+            item.add_marker(pytest.mark.slow)
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):
@@ -74,7 +87,7 @@ def settings() -> Settings:
 @pytest.fixture
 def spark(settings: Settings) -> SparkSession:
     """The session itself, for tests that compare with Spark; made anew if a test with other settings has ended it."""
-    from penstock.spark.session import session
+    from penstock.spark.session.spark_session import session
 
     return session(settings)
 

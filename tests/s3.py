@@ -65,7 +65,7 @@ def _command(program: Path, folder: Path, ports: list[int]) -> list[str]:
 
 def _wait_for(server: subprocess.Popen[bytes], address: dict[str, str], log: Path) -> None:
     from penstock.errors import StoreFailed
-    from penstock.folders.objects import ObjectFolder
+    from penstock.storage.object_folders import ObjectFolder
 
     there = ObjectFolder.at(f"s3://{BUCKET}/ready", address | {"AWS_MAX_ATTEMPTS": "1"})
 

@@ -13,17 +13,17 @@ from psycopg import pq
 
 import penstock as ps
 from penstock.connectors.catalog import sink_from_spec
-from penstock.connectors.connection import Connection
-from penstock.connectors.kafka import failed, resolve
-from penstock.connectors.tables.table_sink import TableSink
-from penstock.connectors.topic_sink import TopicSink
-from penstock.connectors.topics import TopicSource
+from penstock.connectors.tables.sink import TableSink
+from penstock.connectors.topics.client_errors import resolve, translated
+from penstock.connectors.topics.connection import Connection
+from penstock.connectors.topics.sink import TopicSink
+from penstock.connectors.topics.source import TopicSource
 from penstock.contracts import Sink
 from penstock.errors import PenstockError, SettingsError
-from penstock.folders import folder
 from penstock.masking import is_secret, masked, masked_options, masked_spec, masked_text, without
 from penstock.schema import Schema
 from penstock.settings import Settings
+from penstock.storage.folders import folder
 
 SECRET = "Hunter-2"
 NUMBERS = Schema("n bigint")
@@ -132,7 +132,7 @@ def ways_out(sink: Sink) -> list[str]:
     """All texts of a pipeline that ends in a sink."""
     pipeline = ps.Pipeline("p", ps.from_items([{"n": 1}], "n bigint").to(sink))
     drawn = [pipeline.explain(), pipeline.to_json(), pipeline.to_dot(), pipeline.to_mermaid()]
-    return [*drawn, repr(pipeline), repr(sink), repr(sink.spec()), sink.name, sink.goes_to() or ""]
+    return [*drawn, repr(pipeline), repr(sink), repr(sink.spec()), sink.name, sink.describe_target() or ""]
 
 
 def kafka_error(text: str) -> KafkaError:
@@ -148,11 +148,11 @@ def test_a_secret_option_of_a_kafka_connection_shows_nowhere(option: str, caplog
     sink, source = TopicSink("t", connection=url), TopicSource("t", NUMBERS, connection=url)
     shown = [*ways_out(sink), repr(source.spec()), repr(connection), str(connection), repr(settings)]
     for connector in (sink, source):
-        connector.within("job", settings)
+        connector.configure("job", settings)
         with pytest.raises(PenstockError) as raised:
             connector.check()
         shown += [str(raised.value), repr(raised.value)]
-    shown += [str(failed(kafka_error(SECRET), "t", connection)), caplog.text]
+    shown += [str(translated(kafka_error(SECRET), "t", connection)), caplog.text]
     assert not [text for text in shown if SECRET in text]
 
 
@@ -161,7 +161,7 @@ def test_a_secret_option_of_a_postgres_connection_shows_nowhere(option: str) -> 
     url = f"postgresql://ada:{SECRET}@127.0.0.1:1/shop?{option}={quote(SECRET)}"
     sink = TableSink("t", url)
     shown = ways_out(sink)
-    sink.within("job", Settings())
+    sink.configure("job", Settings())
     with pytest.raises(PenstockError) as raised:
         sink.check()
     shown.append(str(raised.value))
@@ -171,11 +171,11 @@ def test_a_secret_option_of_a_postgres_connection_shows_nowhere(option: str) -> 
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az", "s3a"])
 def test_a_login_in_the_address_of_a_store_is_refused_without_showing_it(scheme: str) -> None:
     url = f"{scheme}://KEY:{SECRET}@lake/out"
-    with pytest.raises(SettingsError, match=r"holds a login(.|\n)*variables (AWS|GOOGLE|AZURE)_") as raised:
+    with pytest.raises(SettingsError, match=r"contains a login(.|\n)*variables (AWS|GOOGLE|AZURE)_") as raised:
         folder(url)
     assert SECRET not in str(raised.value)
     if scheme != "s3a":
-        with pytest.raises(SettingsError, match="holds a login") as raised:
+        with pytest.raises(SettingsError, match="contains a login") as raised:
             ps.files(url)
         assert SECRET not in str(raised.value)
     assert SECRET not in repr(Settings(checkpoints=url, files=url, savepoints=url, registry=f"https://a:{SECRET}@b"))
@@ -223,7 +223,7 @@ def test_two_sinks_that_differ_in_a_secret_are_two() -> None:
 
 def test_an_option_that_librdkafka_refuses_is_an_error_of_ours_without_the_secret() -> None:
     sink = TopicSink("t", connection=f"127.0.0.1:1?security.protocol=ssl&ssl.key.pem={SECRET}")
-    sink.within("job", Settings())
+    sink.configure("job", Settings())
     with pytest.raises(PenstockError, match=r"ssl\.key\.pem") as raised:
         sink.open(NUMBERS, ())
     assert SECRET not in str(raised.value)

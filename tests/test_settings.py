@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors import kafka
-from penstock.connectors.connection import Connection, origin
 from penstock.connectors.tables import connection as tables
+from penstock.connectors.topics import client_errors as kafka
+from penstock.connectors.topics.connection import Connection, origin
 from penstock.errors import SettingsError, UnknownSetting
 from penstock.settings import Settings, cores, unread
 
@@ -131,10 +131,10 @@ def test_an_unknown_argument_is_refused() -> None:
         ("parallelism = 0", "parallelism = 0 is not a whole number from 1"),
         ("parallelism = true", "parallelism = True is not a whole number from 1"),
         ('parallelism = "two"', "parallelism = 'two' is not a whole number from 1"),
-        ("files = 3", "files = 3 is not a text"),
-        ('log = ""', "log = '' is not a text"),
-        ("connections = 3", "connections = 3 is not a table of texts"),
-        ("connections.crm = [1]", "connections.crm = [1] is not a text"),
+        ("files = 3", "files = 3 is not a string"),
+        ('log = ""', "log = '' is not a string"),
+        ("connections = 3", "connections = 3 is not a table of strings"),
+        ("connections.crm = [1]", "connections.crm = [1] is not a string"),
         ('spark = "a"', "spark = 'a' is not \"key=value,key=value\""),
     ],
 )
@@ -154,7 +154,7 @@ def test_settings_made_by_hand_are_checked_too() -> None:
 
 
 def test_a_profile_that_is_not_there_is_refused_with_those_that_are() -> None:
-    assert "there is no penstock.toml in" in refused("prod")
+    assert "penstock.toml not found in" in refused("prod")
     toml("[profiles.prod]\n[profiles.test]\n")
     assert refused("prd") == (
         "penstock.toml: unknown profile 'prd'\n  profiles there: prod, test      did you mean 'prod'?"

@@ -1,4 +1,4 @@
-"""Write penstock/plan/functions.txt: each SQL function of Spark, its group and argument counts.
+"""Write penstock/plan/sql_expressions/functions.txt: each SQL function of Spark, its group and argument counts.
 
 Run it after an upgrade of Spark: `python tools/spark_functions.py`. It takes some minutes, because Spark says
 how many arguments a function takes only when it is called with a wrong number of them.
@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-TARGET = Path(__file__).parents[1] / "penstock" / "plan" / "functions.txt"
+TARGET = Path(__file__).parents[1] / "penstock" / "plan" / "sql_expressions" / "functions.txt"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 _WRONG_COUNT = ("WRONG_NUM_ARGS", "REQUIRED_PARAMETER_NOT_FOUND")
 _MOST = 8

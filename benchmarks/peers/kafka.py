@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks.peers.broker import Broker, NotStarted, free_port
 from penstock.errors import PenstockError
-from penstock.spark.jars import retrieve
-from penstock.spark.java import cache_folder, find_java
+from penstock.spark.session.jars import retrieve
+from penstock.spark.session.java import cache_folder, find_java
 
 VERSION = "4.2.0"
 # The broker, and the console tools.

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.peers.protocol import TOPIC, Config, Folders, main
-from penstock.spark.jars import jars
+from penstock.spark.session.jars import jars
 
 SCHEMA = "symbol string, price double, size bigint, ts timestamp"
 # What a bench needs and no system gains by: a quiet console, UTC, all epochs' times.
@@ -19,7 +19,7 @@ QUIET = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.numRecentProgressUpdates": "10000",
 }
-# What penstock/spark/session.py sets; a test compares.
+# What penstock/spark/session/spark_session.py sets; a test compares.
 TUNED = {
     **QUIET,
     "spark.ui.enabled": "false",

@@ -1,4 +1,4 @@
-"""`penstock acl`: who may do what at a broker that asks for logins."""
+"""`penstock acl`: the access control lists of a broker with authentication."""
 
 from __future__ import annotations
 
@@ -6,30 +6,34 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from penstock.cli.access import on_broker
-from penstock.cli.tables import Json, counted, show_json, show_table
+from penstock.cli import command_group
+from penstock.cli.kafka_client.access import on_broker
+from penstock.cli.tables import Json, count_text, show_json, show_table
 from penstock.errors import BrokerRefused, UnknownSetting, choices
 
 if TYPE_CHECKING:
-    from penstock.cli.brokers import Cluster
+    from penstock.cli.kafka_client.cluster import Cluster
 
-app = typer.Typer(
-    help="Allow and deny what users may do.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
-)
+app = command_group("Add, list and remove ACLs: what users are allowed and denied.")
 _HEAD = ("principal", "host", "permission", "operation", "resource", "pattern", "name")
 _CLUSTER = "kafka-cluster"
 
-Principal = Annotated[str, typer.Argument(metavar="User:NAME", help="Who; User:* is everyone.")]
+Principal = Annotated[str, typer.Argument(metavar="User:NAME", help="The user; User:* is every user.")]
 Operations = Annotated[
     list[str],
-    typer.Option("--operation", "-o", metavar="NAME", help="read, write, create, delete, alter, describe, ... or all."),
+    typer.Option(
+        "--operation",
+        "-o",
+        metavar="NAME",
+        help="Operation, repeatable: read, write, create, delete, alter, describe, ... or all.",
+    ),
 ]
-Topic = Annotated[str | None, typer.Option(help="On this topic; '*' is every topic.")]
-Group = Annotated[str | None, typer.Option(help="On this consumer group.")]
-Transaction = Annotated[str | None, typer.Option("--transactional-id", help="On this transactional id.")]
-OnCluster = Annotated[bool, typer.Option("--cluster", help="On the cluster: its users, ACLs and quotas.")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="On everything whose name begins so.")]
-Host = Annotated[str, typer.Option(help="Only from this address.")]
+Topic = Annotated[str | None, typer.Option(help="Topic; '*' is every topic.")]
+Group = Annotated[str | None, typer.Option(help="Consumer group.")]
+Transaction = Annotated[str | None, typer.Option("--transactional-id", help="Transactional id.")]
+OnCluster = Annotated[bool, typer.Option("--cluster", help="The cluster: its users, ACLs and quotas.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="The names are prefixes.")]
+Host = Annotated[str, typer.Option(help="Client address; '*' is every address.")]
 
 
 @app.command("add")
@@ -44,9 +48,14 @@ def add(
     on_cluster: OnCluster = False,
     prefixed: Prefixed = False,
     host: Host = "*",
-    permission: Annotated[Literal["allow", "deny"], typer.Option(help="A denial wins over what is allowed.")] = "allow",
+    permission: Annotated[
+        Literal["allow", "deny"], typer.Option(help="Allow or deny; a denial takes precedence.")
+    ] = "allow",
 ) -> None:
-    """Allow or deny a user something."""
+    """Allow or deny a user operations on a topic, group, transactional id or the cluster.
+
+    Example: penstock acl add User:ada --operation read --topic orders --group reports
+    """
     from confluent_kafka.admin import AclBinding, AclPermissionType
 
     resources = _resources(topic, group, transactional_id, on_cluster)
@@ -55,13 +64,16 @@ def add(
     acls = [AclBinding(kind, name, _pattern(prefixed), principal, host, each, verdict) for kind, name, each in wanted]
     for done in cluster.admin.create_acls(acls, **cluster.patience).values():
         done.result()
-    typer.echo(f"added {counted(len(acls), 'ACL')} for {principal}")
+    typer.echo(f"added {count_text(len(acls), 'ACL')} for {principal}")
 
 
 @app.command("list")
 @on_broker
 def list_(cluster: Cluster, json: Json = False) -> None:
-    """Show all ACLs."""
+    """List all ACLs.
+
+    Example: penstock acl list --user admin
+    """
     _check_may_describe(cluster)
     found = cluster.admin.describe_acls(_everything(None), **cluster.patience).result()
     rows = sorted(map(_row, found))
@@ -74,9 +86,12 @@ def list_(cluster: Cluster, json: Json = False) -> None:
 @app.command("remove")
 @on_broker
 def remove(cluster: Cluster, principal: Principal) -> None:
-    """Remove all ACLs of a user."""
+    """Remove all ACLs of a user.
+
+    Example: penstock acl remove User:ada
+    """
     gone = cluster.settle(cluster.admin.delete_acls([_everything(principal)], **cluster.patience))
-    typer.echo(f"removed {counted(len(gone), 'ACL')} of {principal}")
+    typer.echo(f"removed {count_text(len(gone), 'ACL')} of {principal}")
 
 
 def _resources(
@@ -93,7 +108,7 @@ def _resources(
     resources = [(kind, name) for kind, name in named.items() if name]
     if not resources:
         message = "no resource was named"
-        raise UnknownSetting(message, hint="say on what: --topic, --group, --transactional-id or --cluster")
+        raise UnknownSetting(message, hint="pass --topic, --group, --transactional-id or --cluster")
     return resources
 
 
@@ -115,25 +130,25 @@ def _pattern(prefixed: bool) -> Any:
 
 
 def _check_may_describe(cluster: Cluster) -> None:
-    # librdkafka shows no ACLs at all to those who may not see them, as if there were none.
+    # Without permission librdkafka returns no ACLs, as if there were none.
     from confluent_kafka.admin import AclOperation
 
     about = cluster.admin.describe_cluster(include_authorized_operations=True, **cluster.patience).result()
     if AclOperation.DESCRIBE not in (about.authorized_operations or []):
-        message = f"{cluster.access.user or 'this client'} may not see ACLs at {cluster.access.servers}"
-        raise BrokerRefused(message, hint="log in as a super user, or as one who may describe the cluster")
+        message = f"{cluster.access.user or 'this client'} has no permission to list ACLs at {cluster.access.servers}"
+        raise BrokerRefused(message, hint="use a super user, or one that may describe the cluster")
 
 
 def _everything(principal: str | None) -> Any:
     from confluent_kafka import admin
 
-    whatever: Any = None  # the stubs ask for text where None stands for everything
+    anything: Any = None  # the stubs require str where None matches everything
     return admin.AclBindingFilter(
         admin.ResourceType.ANY,
-        whatever,
+        anything,
         admin.ResourcePatternType.ANY,
-        principal or whatever,
-        whatever,
+        principal or anything,
+        anything,
         admin.AclOperation.ANY,
         admin.AclPermissionType.ANY,
     )

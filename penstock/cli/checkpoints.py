@@ -1,4 +1,4 @@
-"""`penstock checkpoints`: what a checkpoint holds, and what of it is damaged."""
+"""`penstock checkpoints`: the content of a checkpoint, and its integrity."""
 
 from __future__ import annotations
 
@@ -7,21 +7,31 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.summary import iso_instant
-from penstock.cli.tables import Json, show_json, show_table, sized
+from penstock.cli.progress import iso_instant
+from penstock.cli.tables import Json, show_json, show_table, size_text
 from penstock.errors import CheckpointDamaged
 from penstock.settings import Settings
-from penstock.spark.checkpoints.checkpoint import ANEW
-from penstock.spark.checkpoints.inspect import Inspected, Kept, find_checkpoint, inspect
-from penstock.spark.checkpoints.integrity import way_out
-from penstock.spark.checkpoints.shown_offsets import by_partition
+from penstock.spark.checkpoints.inspect import (
+    CheckpointContents,
+    QueryContents,
+    find_checkpoint,
+    inspect,
+    offsets_by_partition,
+)
+from penstock.spark.checkpoints.integrity import remedy
+from penstock.spark.lowering.job_storage import START_OVER
 
 
 def checkpoints(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Folder or URL, or the pipeline's name.")],
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint: folder, URL, or the name of the pipeline.")
+    ],
     json: Json = False,
 ) -> None:
-    """Show what a checkpoint holds; every file is read and checked. Exits with 2 if one is damaged or gone."""
+    """Show the content of a checkpoint, and check every file; exit code 2 if one is damaged or missing.
+
+    Example: penstock checkpoints vwap
+    """
     found = inspect(find_checkpoint(checkpoint, Settings.load()))
     if json:
         show_json(asdict(found))
@@ -31,8 +41,8 @@ def checkpoints(
         raise typer.Exit(CheckpointDamaged.exit_code)
 
 
-def _show(found: Inspected) -> None:
-    typer.echo(f"checkpoint {found.checkpoint} of {found.pipeline}: {sized(found.bytes)}")
+def _show(found: CheckpointContents) -> None:
+    typer.echo(f"checkpoint {found.checkpoint} of {found.pipeline}: {size_text(found.bytes)}")
     typer.echo(
         f"  lineage {found.lineage}, pace {found.pace}, fingerprint of the plan that its state fits {found.fingerprint}"
     )
@@ -41,42 +51,46 @@ def _show(found: Inspected) -> None:
     for query, kept in found.queries.items():
         _show_query(query, kept)
     for file, reason in found.damaged.items():
-        typer.echo(f"damaged: {file} {reason}\n  {way_out(file)}")
+        typer.echo(f"damaged: {file} {reason}\n  {remedy(file)}")
     if any(kept.damaged for kept in found.queries.values()):
-        typer.echo(f"the next run repairs what it can of Spark's files, and says what it did; else {ANEW}")
+        typer.echo(f"the next run repairs what it can of Spark's files, and reports it; else {START_OVER}")
 
 
-def _show_query(query: str, kept: Kept) -> None:
-    typer.echo(f"query {query}: {sized(kept.bytes)}, watermark {iso_instant(kept.watermark)}")
-    typer.echo(f"  epochs planned {spans(kept.logged)}, done {spans(kept.committed)}")
+def _show_query(query: str, kept: QueryContents) -> None:
+    typer.echo(f"query {query}: {size_text(kept.bytes)}, watermark {iso_instant(kept.watermark)}")
+    typer.echo(f"  epochs planned {ranges_text(kept.logged)}, done {ranges_text(kept.committed)}")
     owed = [epoch for epoch in kept.logged if epoch > max(kept.committed, default=-1)]
     if owed:
-        typer.echo(f"  epoch {spans(owed)} was begun and is not done: the next run does it, with the same rows")
+        typer.echo(
+            f"  epoch {ranges_text(owed)} was started and not finished: the next run finishes it, with the same rows"
+        )
     for source, offset in kept.offsets.items():
-        typer.echo(f"  read {source} up to {reached(offset)}")
+        typer.echo(f"  read {source} up to {offset_text(offset)}")
     if kept.state:
-        head = ["  operator", "node", "stores", "rows", "size", "whole after epochs"]
-        rows = [[f"  {h.operator}", h.node, h.stores, h.rows, sized(h.bytes), spans(h.whole)] for h in kept.state]
+        head = ["  operator", "node", "stores", "rows", "size", "complete after epochs"]
+        rows = [
+            [f"  {h.operator}", h.node, h.stores, h.rows, size_text(h.bytes), ranges_text(h.whole)] for h in kept.state
+        ]
         show_table(head, rows)
     for file, reason in kept.damaged.items():
         typer.echo(f"  damaged: queries/{query}/{file} {reason}")
 
 
-def reached(offset: Any) -> str:
-    """Write how far a source was read, without what is Penstock's own (times that the driver declared, a topic's id).
+def offset_text(offset: Any) -> str:
+    """Format the offset of a source, without internal fields (declared times, topic ids).
 
-    >>> reached({"0": 17, "1": 4, "@ticks": 1, "id": "vQpPHnXcTIWq0Tqgiz8u6A"}), reached({})
+    >>> offset_text({"0": 17, "1": 4, "@ticks": 1, "id": "vQpPHnXcTIWq0Tqgiz8u6A"}), offset_text({})
     ('0: 17, 1: 4', 'nothing')
     """
     if not isinstance(offset, dict):
         return str(offset)
-    return ", ".join(f"{part}: {end}" for part, end in by_partition(offset).items()) or "nothing"
+    return ", ".join(f"{part}: {end}" for part, end in offsets_by_partition(offset).items()) or "nothing"
 
 
-def spans(numbers: list[int]) -> str:
-    """Write numbers as spans.
+def ranges_text(numbers: list[int]) -> str:
+    """Format numbers as ranges.
 
-    >>> spans([0, 1, 2, 5]), spans([])
+    >>> ranges_text([0, 1, 2, 5]), ranges_text([])
     ('0-2, 5', '-')
     """
     ends = [number for number in numbers if number + 1 not in numbers]

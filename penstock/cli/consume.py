@@ -1,4 +1,4 @@
-"""`penstock consume`: records of a topic, printed."""
+"""`penstock consume`: print the records of a topic."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from penstock.cli.access import on_broker
-from penstock.cli.places import Place, locate, read_place
-from penstock.cli.signals import asked_to_stop
+from penstock.cli.kafka_client.access import on_broker
+from penstock.cli.kafka_client.positions import Position, parse_position, resolve_position
+from penstock.cli.signals import stop_requested
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from penstock.cli.brokers import Cluster
-    from penstock.cli.reading import Reading
+    from penstock.cli.kafka_client.cluster import Cluster
+    from penstock.cli.kafka_client.consumer import TopicReader
 
 Format = Literal["json", "raw"]
 _encode = json.JSONEncoder(ensure_ascii=False).encode
@@ -33,35 +33,38 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 @on_broker
 def consume(
     cluster: Cluster,
-    topic: Annotated[str, typer.Argument(help="The topic.")],
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until Ctrl-C.")] = False,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for new records, until Ctrl-C.")] = False,
     start: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="beginning|end|TIME|OFFSET",
-            help="Where to begin; default: what the group has committed, else the beginning.",
+            help="Where to start; default: the committed offsets of the group, else the beginning.",
         ),
     ] = None,
-    max: Annotated[int | None, typer.Option(min=1, help="Stop after that many records.")] = None,
-    group: Annotated[str | None, typer.Option(help="Share the topic with this group; commits what is printed.")] = None,
+    max: Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")] = None,
+    group: Annotated[str | None, typer.Option(help="Join this consumer group, and commit what is printed.")] = None,
     format: Annotated[
-        Format, typer.Option(help="json: one object per record. raw: the value as it is, and a newline.")
+        Format, typer.Option(help="json: one object per record. raw: only the value, and a newline.")
     ] = "json",
     partition: Annotated[int | None, typer.Option(min=0, help="Read this partition only.")] = None,
     uncommitted: Annotated[
-        bool, typer.Option("--uncommitted", help="Show records of open and aborted transactions too.")
+        bool, typer.Option("--uncommitted", help="Include records of open and aborted transactions.")
     ] = False,
 ) -> None:
-    """Print the records that a topic holds now, or follow it."""
-    from penstock.cli.reading import Reading
+    """Print the records of a topic, or follow it.
 
-    place = _place(start, group)
+    Example: penstock consume orders --from 2026-01-01T10:00Z --max 10
+    """
+    from penstock.cli.kafka_client.consumer import TopicReader
+
+    position = _start_position(start, group)
     partitions = cluster.partitions(topic, partition, make=True)
-    find = partial(locate, cluster, topic, partitions, uncommitted=uncommitted)
-    starts, ends = find(place) if place else {}, None if follow else find(Place("end"))
-    reading = Reading(cluster, topic, starts, ends, group=group, uncommitted=uncommitted, say=_say)
-    with reading, asked_to_stop(Console(stderr=True)) as asked, _quiet_when_nobody_reads():
+    find = partial(resolve_position, cluster, topic, partitions, uncommitted=uncommitted)
+    starts, ends = find(position) if position else {}, None if follow else find(Position("end"))
+    reading = TopicReader(cluster, topic, starts, ends, group=group, uncommitted=uncommitted, say=_say)
+    with reading, stop_requested(Console(stderr=True)) as asked, _ignoring_closed_pipe():
         if group and partition is None:
             reading.share()
         else:
@@ -69,13 +72,13 @@ def consume(
         _print(reading, asked, max or sys.maxsize, _WRITERS[format])
 
 
-def _place(text: str | None, group: str | None) -> Place | None:
+def _start_position(text: str | None, group: str | None) -> Position | None:
     if text is None:
-        return None if group else Place("beginning")
-    return read_place(text, "--from")
+        return None if group else Position("beginning")
+    return parse_position(text, "--from")
 
 
-def _print(reading: Reading, asked: threading.Event, left: int, write: Callable[[Message], bytes]) -> None:
+def _print(reading: TopicReader, asked: threading.Event, left: int, write: Callable[[Message], bytes]) -> None:
     out = sys.stdout.buffer
     while left and not reading.done and not asked.is_set():
         records = reading.read(left)
@@ -114,7 +117,7 @@ def _time(record: Message) -> str | None:
 
 
 def _text(name: str, data: Any) -> dict[str, str | None]:
-    """Return bytes as text if they are, else in base 64 under another name."""
+    """Return bytes as text if they are UTF-8, else in base64 under another name."""
     if not isinstance(data, bytes):
         return {name: data}
     try:
@@ -124,12 +127,12 @@ def _text(name: str, data: Any) -> dict[str, str | None]:
 
 
 @contextmanager
-def _quiet_when_nobody_reads() -> Iterator[None]:
-    """End well when the reader of a pipe has had enough, as `head` does."""
+def _ignoring_closed_pipe() -> Iterator[None]:
+    """Exit cleanly when the pipe is closed, as by `head`."""
     try:
         yield
     except BrokenPipeError:
-        # Python flushes standard output once more when it exits, and would complain.
+        # Python flushes standard output at exit, which would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -9,13 +9,24 @@ import typer
 
 
 def demo(
-    events: Annotated[int, typer.Option(min=1, help="How many trades.")] = 2_000_000,
-    symbols: Annotated[int, typer.Option(min=1, help="How many symbols they are of.")] = 10_000,
+    events: Annotated[int, typer.Option(min=1, help="Number of trades to generate.")] = 2_000_000,
+    symbols: Annotated[int, typer.Option(min=1, help="Number of different symbols.")] = 10_000,
     data: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder for input and output; kept if you name one.")
+        Path | None,
+        typer.Option(file_okay=False, help="Folder for input and output.", show_default="a temporary folder"),
     ] = None,
 ) -> None:
-    """Compute VWAP per symbol and minute as a stream on Spark, and check every row against DuckDB."""
+    """Compute VWAP per symbol and minute as a stream on Spark, and check every row against DuckDB.
+
+    Example: penstock demo --events 500000 --data demo
+    """
+    from penstock.cli.progress import watch
     from penstock.demo import run_demo
 
-    raise typer.Exit(run_demo(events=events, symbols=symbols, data=data))
+    code = run_demo(
+        events=events,
+        symbols=symbols,
+        data=data,
+        watch=lambda run, console: watch(run, "demo-vwap", console=console),
+    )
+    raise typer.Exit(code)

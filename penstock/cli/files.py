@@ -1,4 +1,4 @@
-"""`penstock files`: what a file sink wrote."""
+"""`penstock files`: maintenance of the files that file sinks write."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli import command_group
 from penstock.errors import BadValue
 
-app = typer.Typer(
-    help="Look after the files that `files(...)` writes.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = command_group("Maintain the files that the sink `files(...)` writes.")
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -27,16 +23,19 @@ def _group() -> None:
 @app.command("compact")
 def compact(
     path: Annotated[str, typer.Argument(help="Folder or URL that a file sink writes to.")],
-    below: Annotated[str, typer.Option(metavar="SIZE", help="Merge files that are smaller: 500KB, 64MB.")] = "64MB",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    below: Annotated[str, typer.Option(metavar="SIZE", help="Merge files below this size: 500KB, 64MB.")] = "64MB",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Merge small committed files, folder by folder; jobs may go on writing."""
-    from penstock.connectors.file_sink.addresses import located, place
-    from penstock.connectors.file_sink.compaction import Compaction, refuse_strange
+    """Merge small committed files, folder by folder; jobs may keep writing.
 
-    at = place(located(path))
-    with at.failures("compact"):
-        refuse_strange(at)
+    Example: penstock files compact out/vwap --below 16MB
+    """
+    from penstock.connectors.files.compaction import Compaction, check_target
+    from penstock.storage.stores import open_store, resolve_url
+
+    at = open_store(resolve_url(path))
+    with at.translated_errors("compact"):
+        check_target(at)
         done = Compaction(at).run(_bytes(below))
     if as_json:
         typer.echo(json.dumps(done.__dict__))
@@ -48,6 +47,6 @@ def compact(
 def _bytes(size: str) -> int:
     found = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", size.strip())
     if found is None or found[2].upper() not in _UNITS:
-        message = f"--below {size!r} is no size"
+        message = f"--below {size!r} is not a size"
         raise BadValue(message, hint="write a number and a unit: 500KB, 64MB, 1GB")
     return int(found[1]) * _UNITS[found[2].upper()]

@@ -1,4 +1,4 @@
-"""`penstock group`: see, move and delete the consumer groups of a broker."""
+"""`penstock group`: list, describe, reset and delete consumer groups."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.access import on_broker
-from penstock.cli.places import locate, read_place
-from penstock.cli.tables import Cell, Json, counted, show_json, show_table
+from penstock.cli import command_group
+from penstock.cli.kafka_client.access import on_broker
+from penstock.cli.kafka_client.positions import parse_position, resolve_position
+from penstock.cli.tables import Cell, Json, count_text, show_json, show_table
 from penstock.errors import BrokerRefused, UnknownGroup, choices
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConsumerGroupDescription, ConsumerGroupListing, MemberDescription
 
-    from penstock.cli.brokers import Cluster, Partition
+    from penstock.cli.kafka_client.cluster import Cluster, Partition
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group.")]
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
 
-app = typer.Typer(
-    help="See, move and delete consumer groups.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
-)
+app = command_group("List, describe, reset and delete consumer groups.")
 
 
 @app.command("list")
 @on_broker
 def list_(cluster: Cluster, json: Json = False) -> None:
-    """Show the groups and their states."""
+    """List the groups and their states.
+
+    Example: penstock group list
+    """
     groups = _states(cluster)
     if json:
         show_json([{"group": name, "state": state} for name, state in groups.items()])
@@ -38,14 +40,17 @@ def list_(cluster: Cluster, json: Json = False) -> None:
 @app.command()
 @on_broker
 def describe(cluster: Cluster, group: Name, json: Json = False) -> None:
-    """Show a group's members, and what it has committed of each partition."""
+    """Show the members of a group, and the committed offset and lag of each partition.
+
+    Example: penstock group describe reports
+    """
     about = _describe(cluster, group)
     rows = _progress(cluster, about)
     members = [_member(each) for each in about.members]
     if json:
         show_json({"group": group, "state": _state(about), "members": members, "partitions": rows})
         return
-    typer.echo(f"group {group}: {_state(about)}, {counted(len(members), 'member')}")
+    typer.echo(f"group {group}: {_state(about)}, {count_text(len(members), 'member')}")
     for each in members:
         typer.echo(f"  {each['member']} at {each['host']}")
     head = ["topic", "partition", "committed", "end", "lag", "member"]
@@ -57,14 +62,17 @@ def describe(cluster: Cluster, group: Name, json: Json = False) -> None:
 def reset(
     cluster: Cluster,
     group: Name,
-    topic: Annotated[str, typer.Option(help="The topic.")],
-    to: Annotated[str, typer.Option(metavar="beginning|end|TIME|OFFSET", help="Where the group shall go on from.")],
-    partition: Annotated[int | None, typer.Option(min=0, help="This partition only.")] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this it is only shown.")] = False,
+    topic: Annotated[str, typer.Option(help="Name of the topic.")],
+    to: Annotated[str, typer.Option(metavar="beginning|end|TIME|OFFSET", help="The new position.")],
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Apply the change; without it, only show it.")] = False,
 ) -> None:
-    """Move what a group has committed; it must have no members."""
-    place = read_place(to, "--to")
-    new = locate(cluster, topic, cluster.partitions(topic, partition), place)
+    """Reset the committed offsets of a group, which must have no members.
+
+    Example: penstock group reset reports --topic orders --to beginning --execute
+    """
+    position = parse_position(to, "--to")
+    new = resolve_position(cluster, topic, cluster.partitions(topic, partition), position)
     known = group in _states(cluster)
     if known:
         _refuse_if_active(_describe(cluster, group))
@@ -77,13 +85,16 @@ def reset(
         typer.echo("nothing was changed; add --execute to do it")
         return
     _commit(cluster, group, topic, new)
-    typer.echo(f"group {group} goes on from there")
+    typer.echo(f"group {group} continues from there")
 
 
 @app.command()
 @on_broker
 def delete(cluster: Cluster, group: Name) -> None:
-    """Delete a group and what it has committed; it must have no members."""
+    """Delete a group and its committed offsets; it must have no members.
+
+    Example: penstock group delete reports
+    """
     _refuse_if_active(_describe(cluster, group))
     cluster.settle(cluster.admin.delete_consumer_groups([group], **cluster.patience))
     typer.echo(f"deleted group {group}")
@@ -121,7 +132,7 @@ def _member(member: MemberDescription) -> dict[str, Any]:
 def _refuse_if_active(about: ConsumerGroupDescription) -> None:
     if about.members:
         who = ", ".join(f"{each.client_id} at {each.host}" for each in about.members)
-        message = f"group '{about.group_id}' has {counted(len(about.members), 'active member')}: {who}"
+        message = f"group '{about.group_id}' has {count_text(len(about.members), 'active member')}: {who}"
         raise BrokerRefused(message, hint="stop them first; nothing was changed")
 
 
@@ -162,7 +173,7 @@ def _row(partition: Partition, committed: int | None, end: int | None, member: s
 
 
 def _ends(cluster: Cluster, partitions: Collection[Partition]) -> dict[Partition, int]:
-    """Return the ends of the partitions that are still there: a group outlives its topics."""
+    """Return the end offsets of the existing partitions: a group may have offsets of deleted topics."""
     topics = cluster.topics()
     there = [(topic, each) for topic, each in partitions if topic in topics and each in topics[topic].partitions]
     return cluster.offsets(there, "end")

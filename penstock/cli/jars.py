@@ -1,4 +1,4 @@
-"""`penstock jars`: jars of Maven Central that Spark's wheel lacks."""
+"""`penstock jars`: jars from Maven Central that some connectors need."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from typing import Annotated
 
 import typer
 
-from penstock.spark import jars
+from penstock.cli import command_group
+from penstock.spark.session import jars
 
-app = typer.Typer(
-    help="Fetch jars that Spark needs for some connectors.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = command_group("Download the jars that some connectors need.")
 Settings = Annotated[
     Path | None,
-    typer.Option("--ivy-settings", exists=True, dir_okay=False, metavar="FILE", help="Ivy settings, for a mirror."),
+    typer.Option("--ivy-settings", exists=True, dir_okay=False, metavar="FILE", help="Ivy settings, to use a mirror."),
 ]
 
 
 @app.command("fetch")
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="SET...", help="Which sets; `penstock jars list` has them.")],
+    names: Annotated[list[str], typer.Argument(metavar="SET...", help="Sets of jars; see `penstock jars list`.")],
     ivy_settings: Settings = None,
 ) -> None:
-    """Fetch sets of jars from Maven Central, unless they are there."""
+    """Download sets of jars from Maven Central, unless they were downloaded before.
+
+    Example: penstock jars fetch kafka
+    """
     for name in names:
         files = jars.fetch(name, ivy_settings)
         size = sum(file.stat().st_size for file in files) / 2**20
@@ -35,7 +34,10 @@ def fetch(
 
 @app.command("list")
 def show() -> None:
-    """List the sets, their jars, and whether they were fetched."""
+    """List the sets, their jars, and whether they were downloaded.
+
+    Example: penstock jars list
+    """
     for each in jars.jar_sets().values():
         typer.echo(f"{each.name:8}{'fetched' if each.fetched else 'not fetched':13}{each.purpose}")
         for jar in each.jars:

@@ -1,4 +1,4 @@
-"""The arguments that several commands share."""
+"""Arguments and options of the commands that load a pipeline."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Annotated
 
 import typer
 
-from penstock.plan.overload import Overload
-from penstock.plan.pace import Pace
+from penstock.plan.physical.overload import Overload
+from penstock.plan.physical.pace import Pace
 from penstock.settings import Lane
 
 Target = Annotated[
     str,
-    typer.Argument(metavar="FILE.py[:name]", help="The file, and which of its pipelines if it has several."),
+    typer.Argument(metavar="FILE.py[:name]", help="Python file, and the pipeline if it has several."),
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="An argument of the function that builds the pipeline."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Argument of the function that builds the pipeline, repeatable."),
 ]
 PaceOption = Annotated[
     Pace | None,
     typer.Option(
         "--pace",
-        help="Instead of the pipeline's own. throughput: epochs as large as pays. fast: the shortest epochs. "
+        help="Override the pace. throughput: large epochs. fast: the shortest epochs. "
         "realtime: each row at once, from topic to topic, at least once.",
     ),
 ]
@@ -30,11 +30,11 @@ OverloadOption = Annotated[
     Overload | None,
     typer.Option(
         "--overload",
-        help="Instead of the pipeline's own. block: rows wait in their source. drop: of more than max_lag_rows the "
-        "oldest are dropped and counted. spill: they are taken off their sender into the checkpoint.",
+        help="Override the overload policy. block: rows wait in their source. drop: beyond max_lag_rows the oldest "
+        "are dropped and counted. spill: they are moved from their source to the checkpoint.",
     ),
 ]
 LaneOption = Annotated[
     Lane | None,
-    typer.Option("--lane", help="auto: the native lane takes what it can. spark: all is left to Spark."),
+    typer.Option("--lane", help="auto: native execution where possible. spark: everything on Spark."),
 ]

@@ -1,4 +1,4 @@
-"""`penstock replay`: send rejected rows back into the job that refused them."""
+"""`penstock replay`: send rejected rows back to the source of the job."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import typer
 
 from penstock.cli.options import Sets, Target
 from penstock.cli.tables import Cell, show_table
-from penstock.entries import load_entry
-from penstock.folders import folder
-from penstock.rejected.reading import place_of, read_rejected
+from penstock.entry_points import load_entry
+from penstock.rejected.reading import read_rejected, resolve_location
 from penstock.rejected.replay import Replayed, Why
 from penstock.rejected.replay import replay as replay_rows
 from penstock.settings import Settings
+from penstock.storage.folders import folder
 
 
 def replay(
@@ -21,24 +21,29 @@ def replay(
     sets: Sets = None,
     where: Annotated[
         str | None,
-        typer.Option("--from", metavar="TOPIC|FOLDER", help="Where the rejected rows are.", show_default="rejected_to"),
+        typer.Option(
+            "--from", metavar="TOPIC|FOLDER", help="Topic or folder of the rejected rows.", show_default="rejected_to"
+        ),
     ] = None,
-    node: Annotated[str | None, typer.Option(metavar="NODE", help="Only rows that this node rejected.")] = None,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Only rows whose reason has this text.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be replayed, and replay nothing.")
-    ] = False,
+    node: Annotated[str | None, typer.Option(metavar="NODE", help="Only rows rejected by this node.")] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only rows whose reason contains this text.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be replayed.")] = False,
     checkpoint: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder of the job's checkpoint; it notes what was replayed.")
+        str | None, typer.Option(metavar="DIR", help="Checkpoint of the job, which records what was replayed.")
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(help="Section [profiles.NAME] of penstock.toml to lay over [settings].")
+        str | None, typer.Option(help="Profile: section [profiles.NAME] of penstock.toml overrides [settings].")
     ] = None,
 ) -> None:
-    """Send rejected rows back into their source, each once; the job reads them, now or when it runs again."""
+    """Send rejected rows back to their source, each once; the job reads them when it runs.
+
+    Example: penstock replay job.py --reason "not a number" --dry-run
+    """
     settings = Settings.load(profile)
     pipeline = load_entry(target, sets or [])
-    place = place_of(where, pipeline.graph.rejected_to)
+    place = resolve_location(where, pipeline.graph.rejected_to)
     rows = read_rejected(place, pipeline.name, settings)
     root = folder(checkpoint) if checkpoint else folder(settings.checkpoints) / pipeline.name
     done = replay_rows(pipeline, rows, root, settings, node=node, reason=reason, dry_run=dry_run)

@@ -7,49 +7,53 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.checkpoints import reached
-from penstock.cli.summary import iso_instant
-from penstock.cli.tables import Json, counted, show_json, show_table, sized
-from penstock.folders import Folder, folder
+from penstock.cli import command_group
+from penstock.cli.checkpoints import offset_text
+from penstock.cli.progress import iso_instant
+from penstock.cli.tables import Json, count_text, show_json, show_table, size_text
 from penstock.settings import Settings
 from penstock.spark.checkpoints import savepoints
 from penstock.spark.checkpoints.inspect import find_checkpoint
 from penstock.spark.checkpoints.layout import read_layout
+from penstock.storage.folders import Folder, folder
 
-Named = Annotated[
-    str, typer.Argument(metavar="SAVEPOINT", help="Its name in the folder of savepoints, or its path or URL.")
-]
+Named = Annotated[str, typer.Argument(metavar="SAVEPOINT", help="Savepoint: its name, path or URL.")]
 
-app = typer.Typer(
-    help="Take, see, restore and delete savepoints of jobs.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = command_group("Create, list, restore and delete savepoints of jobs.")
 
 
 @app.command()
 def create(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Folder or URL, or the pipeline's name.")],
-    name: Annotated[str | None, typer.Option(help="Its name; the time unless given.")] = None,
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint: folder, URL, or the name of the pipeline.")
+    ],
+    name: Annotated[str | None, typer.Option(help="Name of the savepoint; default: the current time.")] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="DIR|URL", help="Folder of savepoints, if not the setting's.")
+        str | None, typer.Option(metavar="DIR|URL", help="Folder of savepoints; default: the setting `savepoints`.")
     ] = None,
 ) -> None:
-    """Take a savepoint of a job, which goes on running."""
+    """Create a savepoint of a job, which may be running.
+
+    Example: penstock savepoint create vwap --name before-upgrade
+    """
     settings = Settings.load()
     there = folder(to or settings.savepoints)
     made = savepoints.create_savepoint(find_checkpoint(checkpoint, settings), there, name)
     epochs = ", ".join(f"{query} after epoch {saved.epoch}" for query, saved in made.queries.items())
-    typer.echo(f"savepoint {made.name} of {made.pipeline}: {epochs}; {sized(made.bytes)} in {there / made.name}")
+    typer.echo(f"savepoint {made.name} of {made.pipeline}: {epochs}; {size_text(made.bytes)} in {there / made.name}")
 
 
 @app.command("list")
 def list_(
-    where: Annotated[str | None, typer.Argument(metavar="[DIR|URL]", help="Folder of savepoints.")] = None,
+    where: Annotated[
+        str | None, typer.Argument(metavar="[DIR|URL]", help="Folder of savepoints; default: the setting `savepoints`.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """List savepoints, oldest first."""
+    """List savepoints, oldest first.
+
+    Example: penstock savepoint list
+    """
     found = savepoints.list_savepoints(folder(where or Settings.load().savepoints))
     if json:
         show_json(
@@ -57,9 +61,15 @@ def list_(
         )
         return
     rows = [
-        [name, one.pipeline, one.taken, ", ".join(f"{q} {s.epoch}" for q, s in one.queries.items()), sized(one.bytes)]
+        [
+            name,
+            one.pipeline,
+            one.taken,
+            ", ".join(f"{q} {s.epoch}" for q, s in one.queries.items()),
+            size_text(one.bytes),
+        ]
         if one
-        else [name, "(not whole)", None, None, None]
+        else [name, "(incomplete)", None, None, None]
         for name, one in found.items()
     ]
     show_table(["savepoint", "pipeline", "taken", "epochs", "size"], rows)
@@ -67,19 +77,22 @@ def list_(
 
 @app.command()
 def show(savepoint: Named, json: Json = False) -> None:
-    """Show what a savepoint holds."""
+    """Show the content of a savepoint: offsets, epochs and plan.
+
+    Example: penstock savepoint show before-upgrade
+    """
     where = _find(savepoint)
     found, layout = savepoints.read_savepoint(where), read_layout(where / "checkpoint")
     if json:
         show_json({**asdict(found), "explain": layout.explain, "plan": layout.plan})
         return
     typer.echo(f"savepoint {found.name} of {found.pipeline}, taken {found.taken}")
-    typer.echo(f"  {where}: {counted(found.files, 'file')}, {sized(found.bytes)}")
+    typer.echo(f"  {where}: {count_text(found.files, 'file')}, {size_text(found.bytes)}")
     typer.echo(f"  lineage {found.lineage}, fingerprint {found.fingerprint}")
     for query, saved in found.queries.items():
         typer.echo(f"query {query}: after epoch {saved.epoch}, watermark {iso_instant(saved.watermark)}")
         for source, offset in saved.offsets.items():
-            typer.echo(f"  read {source} up to {reached(offset)}")
+            typer.echo(f"  read {source} up to {offset_text(offset)}")
         for sink, (lineage, epoch) in saved.ledger.items():
             typer.echo(f"  sink {sink} has epochs up to {epoch} of lineage {lineage}")
     typer.echo(f"\n{layout.explain}" if layout.explain else "")
@@ -88,20 +101,28 @@ def show(savepoint: Named, json: Json = False) -> None:
 @app.command()
 def restore(
     savepoint: Named,
-    checkpoint: Annotated[str, typer.Option(metavar="DIR|URL", help="Where the new checkpoint shall be.")],
-    name: Annotated[str | None, typer.Option(metavar="PIPELINE", help="Name of the pipeline, to fork the job.")] = None,
+    checkpoint: Annotated[str, typer.Option(metavar="DIR|URL", help="Folder or URL of the new checkpoint.")],
+    name: Annotated[
+        str | None, typer.Option(metavar="PIPELINE", help="New name of the pipeline, to fork the job.")
+    ] = None,
 ) -> None:
-    """Make a new checkpoint of a savepoint; a job that runs from it goes on where the savepoint was taken."""
+    """Create a checkpoint from a savepoint; a job that runs with it continues from the savepoint.
+
+    Example: penstock savepoint restore before-upgrade --checkpoint .penstock/checkpoints/vwap-2
+    """
     made = savepoints.restore_savepoint(_find(savepoint), folder(checkpoint), name)
     typer.echo(f"checkpoint {checkpoint} of pipeline {made.pipeline}, lineage {made.lineage}")
-    typer.echo(f"go on with: penstock run FILE.py --checkpoint {checkpoint}")
+    typer.echo(f"continue with: penstock run FILE.py --checkpoint {checkpoint}")
     typer.echo(f'  FILE.py must call its pipeline so: ps.Pipeline("{made.pipeline}", ...)')
     typer.echo("  its summary counts the epochs and rows before the savepoint as well")
 
 
 @app.command()
 def delete(savepoint: Named) -> None:
-    """Delete a savepoint."""
+    """Delete a savepoint.
+
+    Example: penstock savepoint delete before-upgrade
+    """
     where = _find(savepoint)
     savepoints.delete_savepoint(folder(Settings.load().savepoints), where)
     typer.echo(f"deleted {where}")

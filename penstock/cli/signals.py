@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a job runs: the first asks, the second insists."""
+"""SIGINT and SIGTERM while a job runs: the first stops it gracefully, a second SIGINT at once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rich.console import Console
 
 
 @contextmanager
-def asked_to_stop(console: Console) -> Iterator[threading.Event]:
-    """Set an event at the first signal; end the process at once at the second SIGINT.
+def stop_requested(console: Console) -> Iterator[threading.Event]:
+    """Set an event at the first signal; exit at once at the second SIGINT.
 
-    The handler itself stops nothing: it may interrupt the very call that holds the run's lock.
+    The handler itself does not stop the run: it may interrupt a call that holds the run's lock.
     """
     asked = threading.Event()
 

@@ -15,20 +15,27 @@ from penstock.spark.checkpoints.inspect import find_checkpoint
 
 
 def state(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Folder or URL, or the pipeline's name.")],
-    node: Annotated[str | None, typer.Option(help="The node, if several keep state.")] = None,
-    key: Annotated[str | None, typer.Option(help="Rows of this key only; of several columns: A,B.")] = None,
-    at: Annotated[int | None, typer.Option(metavar="EPOCH", min=0, help="State after this epoch.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 100,
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint: folder, URL, or the name of the pipeline.")
+    ],
+    node: Annotated[str | None, typer.Option(help="The node, if several have state.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only rows of this key; with several columns: A,B.")] = None,
+    at: Annotated[
+        int | None, typer.Option(metavar="EPOCH", min=0, help="State after this epoch; default: the last one.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 100,
     json: Json = False,
 ) -> None:
-    """Show keyed and window state as a table, while the job runs or not."""
+    """Show keyed and window state as a table, of a running or stopped job.
+
+    Example: penstock state vwap --key AAPL
+    """
     settings = Settings.load()
     root = find_checkpoint(checkpoint, settings)
-    from penstock.spark.checkpoints.shown_state import read_state
+    from penstock.spark.checkpoints.state.reader import read_state
 
-    say = lambda reason: typer.echo(reason, err=True)  # noqa: E731
-    found = read_state(root, settings, node=node, key=key, at=at, limit=limit, say=say)
+    report = lambda reason: typer.echo(reason, err=True)  # noqa: E731
+    found = read_state(root, settings, node=node, key=key, at=at, limit=limit, report=report)
     if json:
         typer.echo(text.dumps(asdict(found), indent=2, ensure_ascii=False, default=_plain))
         return
@@ -41,7 +48,7 @@ def state(
 
 
 def _read_up_to(offsets: dict[str, dict[str, Any]]) -> str:
-    """Return up to where each source was read, partition by partition."""
+    """Return the offsets of each source by partition."""
     shown = [f"{name} {part}={place}" for name, parts in offsets.items() for part, place in parts.items()]
     return f", offsets: {', '.join(shown)}" if shown else ""
 
@@ -56,6 +63,6 @@ def _cell(value: Any) -> Cell:
 
 def _plain(value: Any) -> str:
     if isinstance(value, bytes | bytearray):
-        # Also what Spark packs for itself: the rows of collect_list, the sketch of a percentile.
+        # Also internal formats of Spark: the rows of collect_list, the sketch of a percentile.
         return f"({len(value)} bytes)"
     return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,4 +1,4 @@
-"""Lists of facts, for people as aligned columns and for programs as JSON."""
+"""Tables and JSON on standard output."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 Cell = str | int | None
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def show_table(head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print rows under their head; numbers stand to the right, and nothing is a dash."""
+    """Print rows under a header; numbers are right-aligned, None is a dash."""
     texts = [list(head), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
     aligned = [_align(texts, column, rows) for column in range(len(head))]
     for cells in zip(*aligned, strict=True):
@@ -31,19 +31,19 @@ def show_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def counted(number: int, noun: str) -> str:
-    """Say how many there are.
+def count_text(number: int, noun: str) -> str:
+    """Format a count with its noun.
 
-    >>> counted(1, "record"), counted(1200, "record")
+    >>> count_text(1, "record"), count_text(1200, "record")
     ('1 record', '1,200 records')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def sized(size: int) -> str:
-    """Write a number of bytes.
+def size_text(size: int) -> str:
+    """Format a number of bytes.
 
-    >>> sized(900), sized(5_300_000)
+    >>> size_text(900), size_text(5_300_000)
     ('900 B', '5.3 MB')
     """
     value, unit = float(size), "B"

@@ -1,4 +1,4 @@
-"""`penstock topic`: make, see and change the topics of a broker."""
+"""`penstock topic`: create, list, alter and delete topics."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.access import on_broker
-from penstock.cli.tables import Json, counted, show_json, show_table
+from penstock.cli import command_group
+from penstock.cli.kafka_client.access import on_broker
+from penstock.cli.tables import Json, count_text, show_json, show_table
 from penstock.errors import BrokerRefused, UnknownSetting
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ConfigEntry
 
-    from penstock.cli.brokers import Cluster
+    from penstock.cli.kafka_client.cluster import Cluster
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the topic.")]
 Configs = Annotated[
-    list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A setting, such as retention.ms=86400000.")
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="Config, repeatable, such as retention.ms=86400000."),
 ]
 
-app = typer.Typer(
-    help="Make, see and change topics.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
-)
+app = command_group("Create, list, describe, alter and delete topics.")
 
 
 @app.command()
@@ -32,27 +32,33 @@ app = typer.Typer(
 def create(
     cluster: Cluster,
     name: Name,
-    partitions: Annotated[int, typer.Option(min=1, help="How many partitions.")] = 1,
+    partitions: Annotated[int, typer.Option(min=1, help="Number of partitions.")] = 1,
     config: Configs = None,
 ) -> None:
-    """Make a topic."""
+    """Create a topic.
+
+    Example: penstock topic create orders --partitions 4 --config retention.ms=86400000
+    """
     from confluent_kafka.admin import NewTopic
 
     cluster.topics()
     new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=pairs(config, "--config"))
-    with _impossible_numbers_refused(name, partitions):
+    with _invalid_numbers_refused(name, partitions):
         cluster.settle(cluster.admin.create_topics([new], **cluster.patience))
-    typer.echo(f"created topic {name} with {counted(partitions, 'partition')}")
+    typer.echo(f"created topic {name} with {count_text(partitions, 'partition')}")
 
 
 @app.command("list")
 @on_broker
 def list_(
     cluster: Cluster,
-    internal: Annotated[bool, typer.Option("--internal", help="Show the broker's own topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include the internal topics of the broker.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the topics."""
+    """List the topics.
+
+    Example: penstock topic list
+    """
     topics = cluster.topics()
     names = sorted(topics) if internal else cluster.visible(topics)
     if json:
@@ -64,12 +70,15 @@ def list_(
 @app.command()
 @on_broker
 def describe(cluster: Cluster, name: Name, json: Json = False) -> None:
-    """Show a topic's partitions, the offsets they hold, and the settings that are its own."""
+    """Show the partitions of a topic, their offsets, and the configs that are set on it.
+
+    Example: penstock topic describe orders
+    """
     rows, config = _partitions(cluster, name), _own_config(cluster, name)
     if json:
         show_json({"topic": name, "partitions": rows, "config": config})
         return
-    typer.echo(f"topic {name}: {counted(len(rows), 'partition')}")
+    typer.echo(f"topic {name}: {count_text(len(rows), 'partition')}")
     show_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
     for key, value in config.items():
         typer.echo(f"{key}={value}")
@@ -80,19 +89,22 @@ def describe(cluster: Cluster, name: Name, json: Json = False) -> None:
 def alter(
     cluster: Cluster,
     name: Name,
-    partitions: Annotated[int | None, typer.Option(min=1, help="How many there shall be; never fewer.")] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="New number of partitions; it can only grow.")] = None,
     config: Configs = None,
     unset: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="A setting that shall have its default again.")
+        list[str] | None, typer.Option(metavar="KEY", help="Config to reset to its default, repeatable.")
     ] = None,
 ) -> None:
-    """Change a topic's settings, or give it more partitions."""
+    """Change the configs of a topic, or add partitions.
+
+    Example: penstock topic alter orders --partitions 8 --unset retention.ms
+    """
     if not (partitions or config or unset):
         message = "nothing to alter"
-        raise UnknownSetting(message, hint="say what: --partitions N, --config KEY=VALUE or --unset KEY")
+        raise UnknownSetting(message, hint="pass --partitions N, --config KEY=VALUE or --unset KEY")
     there = len(cluster.partitions(name))
     if partitions is not None and partitions <= there:
-        message = f"topic '{name}' has {counted(there, 'partition')} already"
+        message = f"topic '{name}' has {count_text(there, 'partition')} already"
         raise BrokerRefused(message, hint=f"partitions can only be added: --partitions {there + 1} or more")
     if config or unset:
         _alter_config(cluster, name, pairs(config, "--config"), unset or [])
@@ -104,14 +116,17 @@ def alter(
 @app.command()
 @on_broker
 def delete(cluster: Cluster, name: Name) -> None:
-    """Delete a topic and all its records."""
+    """Delete a topic and all its records.
+
+    Example: penstock topic delete orders
+    """
     cluster.partitions(name)
     cluster.settle(cluster.admin.delete_topics([name], **cluster.patience))
     typer.echo(f"deleted topic {name}")
 
 
 def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
-    """Read options that are KEY=VALUE."""
+    """Parse options of the form KEY=VALUE."""
     parts = [(text, *text.partition("=")) for text in texts or []]
     for text, key, equals, _ in parts:
         if not (key and equals):
@@ -142,7 +157,7 @@ def _own_config(cluster: Cluster, name: str) -> dict[str, str | None]:
 
     asked = cluster.admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)], **cluster.patience)
     entries: dict[str, ConfigEntry] = cluster.settle(asked)
-    # librdkafka hands the source over as a number, whatever its type says.
+    # librdkafka returns the source as a number, whatever the stubs say.
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG
     return {key: each.value for key, each in sorted(entries.items()) if ConfigSource(each.source) == own}
 
@@ -159,17 +174,17 @@ def _alter_config(cluster: Cluster, name: str, config: dict[str, str], unset: li
 def _add_partitions(cluster: Cluster, name: str, total: int) -> None:
     from confluent_kafka.admin import NewPartitions
 
-    with _impossible_numbers_refused(name, total):
+    with _invalid_numbers_refused(name, total):
         cluster.settle(cluster.admin.create_partitions([NewPartitions(name, total)], **cluster.patience))
 
 
 @contextmanager
-def _impossible_numbers_refused(name: str, partitions: int) -> Iterator[None]:
+def _invalid_numbers_refused(name: str, partitions: int) -> Iterator[None]:
     try:
         yield
-    except ValueError as error:  # librdkafka's way to refuse what it does not even send
+    except ValueError as error:  # librdkafka refuses it before sending
         message = f"topic '{name}' cannot have {partitions:,} partitions: {error}"
-        raise UnknownSetting(message, hint="Penstock's log has up to 10,000 in a topic") from error
+        raise UnknownSetting(message, hint="Penstock's log allows up to 10,000 per topic") from error
 
 
 def _cell(value: Any) -> str | int:

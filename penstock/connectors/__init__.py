@@ -1,4 +1,4 @@
-"""Sources and sinks; each says in its docstring what it guarantees.
+"""Sources and sinks, one package per system; each class states its delivery guarantee in its docstring.
 
-Nothing is imported here: Spark's workers load the one connector that they need. `catalog.py` lists them all.
+A new connector is one module here, one entry in `catalog` and one line in the contract tests.
 """

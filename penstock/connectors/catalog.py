@@ -1,4 +1,4 @@
-"""The connectors that a plan in JSON can name."""
+"""The catalog of connectors that a plan in JSON can refer to."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
-from penstock.connectors.console import ConsoleSink
-from penstock.connectors.datagen import DataGen
-from penstock.connectors.file_sink import FileSink
-from penstock.connectors.files import FileSource
-from penstock.connectors.items import ItemSource
-from penstock.connectors.stdin import StdinSource
+from penstock.connectors.files.sink import FileSink
+from penstock.connectors.files.source import FileSource
+from penstock.connectors.files.stdin import StdinSource
+from penstock.connectors.generators.datagen import DataGen
+from penstock.connectors.generators.items import ItemSource
+from penstock.connectors.sinks.console import ConsoleSink
 from penstock.contracts import Sink, Source
 from penstock.errors import BadValue, choices
 from penstock.masking import refuse_masked
@@ -26,7 +26,7 @@ class _SinkKind(Protocol):
 
 
 class _Later:
-    """A kind that is loaded when a plan names it: few pipelines need its client library."""
+    """A connector that is imported on demand: few pipelines need its client library."""
 
     def __init__(self, module: str, name: str) -> None:
         self._module, self._name = module, name
@@ -40,7 +40,7 @@ class _Tables:
     """Tables that streams are joined with."""
 
     def from_spec(self, spec: dict[str, Any]) -> Source:
-        from penstock.connectors.tables.reading import table_from_spec
+        from penstock.connectors.tables.source import table_from_spec
 
         return table_from_spec(spec)
 
@@ -51,26 +51,26 @@ SOURCES: dict[str, _SourceKind] = {
     "items": ItemSource,
     "read_table": _Tables(),
     "stdin": StdinSource,
-    "topic": _Later("topics", "TopicSource"),
+    "topic": _Later("topics.source", "TopicSource"),
 }
-# `collect` and `callback` hold Python of their process, so no JSON leads to them.
+# `collect` and `callback` hold Python objects of their process, so they have no JSON description.
 SINKS: dict[str, _SinkKind] = {
     "console": ConsoleSink,
     "files": FileSink,
-    "table": _Later("tables.table_sink", "TableSink"),
-    "topic": _Later("topic_sink", "TopicSink"),
-    "webhook": _Later("webhook", "WebhookSink"),
+    "table": _Later("tables.sink", "TableSink"),
+    "topic": _Later("topics.sink", "TopicSink"),
+    "webhook": _Later("sinks.webhook", "WebhookSink"),
 }
 
 
 def source_from_spec(spec: dict[str, Any]) -> Source:
-    """Rebuild a source from its `spec()`; one that a secret was left out of is refused."""
+    """Rebuild a source from its `spec()`; raises if a secret was left out."""
     refuse_masked(spec, "source")
     return SOURCES[_kind(spec, SOURCES, "source")].from_spec(spec)
 
 
 def sink_from_spec(spec: dict[str, Any]) -> Sink:
-    """Rebuild a sink from its `spec()`; one that a secret was left out of is refused."""
+    """Rebuild a sink from its `spec()`; raises if a secret was left out."""
     refuse_masked(spec, "sink")
     return SINKS[_kind(spec, SINKS, "sink")].from_spec(spec)
 
@@ -78,6 +78,6 @@ def sink_from_spec(spec: dict[str, Any]) -> Sink:
 def _kind(spec: Mapping[str, Any], known: Mapping[str, object], what: str) -> str:
     kind = str(spec.get("kind"))
     if kind not in known:
-        message = f"{kind!r} is no kind of {what}"
+        message = f"{kind!r} is not a kind of {what}"
         raise BadValue(message, hint=choices(f"kinds of {what}", known, kind))
     return kind

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.console import Console
 
 import penstock as ps
-from penstock.cli.view import watch
+from penstock.connectors.generators.datagen import DataGen
 from penstock.demo.check import Verdict, check
 from penstock.demo.picture import draw
-from penstock.demo.trades import write_trades
 
 SCHEMA = "symbol string, price double, size bigint, ts timestamp"
+FILES = 8
+ROW_GROUP = 125_000
 
 
 def vwap(folder: Path) -> ps.Pipeline:
@@ -30,8 +36,14 @@ def vwap(folder: Path) -> ps.Pipeline:
     return ps.Pipeline("demo-vwap", prices.to(ps.files(str(folder / "vwap"))))
 
 
-def run_demo(events: int = 2_000_000, symbols: int = 10_000, data: Path | None = None) -> int:
-    """Run the demo and return its exit code: 1 if a single row differs."""
+def run_demo(
+    events: int = 2_000_000,
+    symbols: int = 10_000,
+    data: Path | None = None,
+    *,
+    watch: Callable[[Any, Console], ps.Report],
+) -> int:
+    """Run the demo and return its exit code: 1 if a single row differs. `watch` shows the run until it ends."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-")) if data is None else data.absolute() / _stamp()
     console = Console()
     console.print(
@@ -41,13 +53,28 @@ def run_demo(events: int = 2_000_000, symbols: int = 10_000, data: Path | None =
     console.print(f"  made {events:,} trades in {seconds:.1f} s; starting Spark ...")
     began = time.monotonic()
     run = vwap(folder).start(until="ended", checkpoint=folder / "checkpoint")
-    report = watch(run, "demo-vwap", console=console)
+    report = watch(run, console)
     took = time.monotonic() - began
     console.print(f"  {report.epochs} epochs, {took:.1f} s with Spark's start")
     verdict = check(folder)
     _summarise(console, verdict, report, folder)
     draw(folder, console)
     return 0 if verdict.equal else 1
+
+
+def write_trades(folder: Path, events: int, symbols: int, seed: int = 7) -> float:
+    """Write the trades and return the seconds it took; the files' order is that of their names."""
+    began = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    source = DataGen("trades", rows=events, keys=symbols, seed=seed)
+    bounds = [events * part // FILES for part in range(FILES + 1)]
+    for part, (start, end) in enumerate(pairwise(bounds)):
+        if start == end:
+            continue
+        batches = [item for item in source.read("0", start, end) if isinstance(item, pa.RecordBatch)]
+        path = folder / f"trades-{part:03}.parquet"
+        pq.write_table(pa.Table.from_batches(batches), path, row_group_size=ROW_GROUP, compression="zstd")
+    return time.monotonic() - began
 
 
 def _stamp() -> str:

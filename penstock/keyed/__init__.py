@@ -1,1 +1,1 @@
-"""Process functions at work: the rows of many keys in Arrow, their state as bytes. Knows no Spark."""
+"""Keyed operators on Arrow: process functions and deduplication, with state as bytes. Independent of Spark."""

@@ -1,7 +1,8 @@
-"""What a process function gives: rows for its outputs, in Arrow at the end of a turn.
+"""The outputs of a process function: the rows that it emits, converted to Arrow at the end of an invocation.
 
-Names of columns are checked when a row is given. Values are checked all together, when they are converted: if one does
-not fit its type, the turn runs again and checks each row as it is given, so that what a bad row did can be undone.
+Names of columns are checked when a row is emitted. Values are checked all together when they are converted: if one does
+not have the type of its column, the invocation runs again and checks each row as it is emitted, so that the effects of
+a bad row can be undone.
 """
 
 from __future__ import annotations
@@ -22,97 +23,97 @@ from penstock.values import rows_of
 MAIN = "main"
 
 
-class Unfit(Exception):
-    """Some rows of a turn do not fit the types of their output."""
+class TypeMismatch(Exception):
+    """Some rows of an invocation do not have the types of their output."""
 
 
-class Shape:
-    """An output's name and columns, and which of these hold what can be changed in place."""
+class OutputSchema:
+    """The name and columns of an output, and which columns have mutable values."""
 
     def __init__(self, name: str, schema: Schema) -> None:
         self.name, self.schema, self.fits = name, schema.nullable(), rows_of(schema)
         self.names, self.known, self.arrow = schema.names, frozenset(schema.names), self.schema.arrow
         self.nested = [i for i, field in enumerate(self.arrow) if pa.types.is_nested(field.type)]
-        # Of a whole and plain row, all values in one call; of a single column that would be no sequence.
+        # Gets all values of a complete row in one call; for a single column it would not return a sequence.
         self.picked = itemgetter(*self.names) if len(self.names) > 1 and not self.nested else None
 
 
-def shapes(process: Declared) -> tuple[Shape, ...]:
+def output_schemas(process: Declared) -> tuple[OutputSchema, ...]:
     """Return the outputs of a process, the main one first."""
-    return (Shape(MAIN, process.output), *(Shape(name, schema) for name, schema in process.sides.items()))
+    return (OutputSchema(MAIN, process.output), *(OutputSchema(name, schema) for name, schema in process.sides.items()))
 
 
 class Output:
-    """The rows of one output in one turn, column values in the order of its schema, and their event times."""
+    """The rows of one output in one invocation, as values in the order of its schema, and their event times."""
 
-    def __init__(self, shape: Shape, *, careful: bool = False) -> None:
-        self.shape, self.name, self.names, self.known = shape, shape.name, shape.names, shape.known
-        self.picked = None if careful else shape.picked
-        self.careful = careful
+    def __init__(self, schema: OutputSchema, *, checks_rows: bool = False) -> None:
+        self.schema, self.name, self.names, self.known = schema, schema.name, schema.names, schema.known
+        self.picked = None if checks_rows else schema.picked
+        self.checks_rows = checks_rows
         self.rows: list[Sequence[Any]] = []
         self.times: list[int] = []
 
-    def taken(self, emit: Any) -> list[Any]:
-        """Return the values of a row; of what could still be changed in place, a copy."""
+    def values(self, emit: Any) -> list[Any]:
+        """Return the values of a row; mutable ones are copied."""
         row = emit if type(emit) is dict else _as_dict(emit)
         if not row.keys() <= self.known:
             wrong = next(name for name in row if name not in self.known)
             message = f"a row for output '{self.name}' has the column '{wrong}', which its schema lacks"
             raise BadEmit(message, hint=choices("columns", self.names, str(wrong)))
         values = list(map(row.get, self.names))
-        for place in self.shape.nested:
-            values[place] = _copied(values[place])
-        if self.careful:
+        for position in self.schema.nested:
+            values[position] = _copied(values[position])
+        if self.checks_rows:
             self._check(values)
         return values
 
     def table(self) -> pa.Table:
-        """Return the rows in Arrow; raises if one does not fit."""
+        """Return the rows in Arrow; raises TypeMismatch if a value has the wrong type."""
         columns = map(list, zip(*self.rows, strict=True)) if self.rows else ([] for _ in self.names)
-        arrays, wrong = self.shape.fits.arrays(list(columns))
+        arrays, wrong = self.schema.fits.arrays(list(columns))
         if wrong:
-            raise Unfit
-        return pa.Table.from_arrays(arrays, schema=self.shape.arrow)
+            raise TypeMismatch
+        return pa.Table.from_arrays(arrays, schema=self.schema.arrow)
 
     def _check(self, values: list[Any]) -> None:
-        _, wrong = self.shape.fits.arrays([[value] for value in values])
+        _, wrong = self.schema.fits.arrays([[value] for value in values])
         for misfit in wrong.values():
             message = f"a row for output '{self.name}' does not fit: {misfit}"
             raise BadEmit(message)
 
 
 class Outputs:
-    """All outputs of a process in one turn."""
+    """All outputs of a process in one invocation."""
 
-    def __init__(self, shapes: Sequence[Shape], *, careful: bool = False) -> None:
-        """Take the outputs; `careful` checks the values of each row when it is given."""
-        self.main, *sides = (Output(shape, careful=careful) for shape in shapes)
+    def __init__(self, schemas: Sequence[OutputSchema], *, checks_rows: bool = False) -> None:
+        """Create the outputs; with `checks_rows` the values of each row are checked when it is emitted."""
+        self.main, *sides = (Output(schema, checks_rows=checks_rows) for schema in schemas)
         self.sides = {output.name: output for output in sides}
 
-    def take(self, emits: Iterable[Any], time_us: int) -> None:
-        """Take all that one call gives, or nothing of it if the call or one of its rows fails.
+    def add(self, emits: Iterable[Any], time_us: int) -> None:
+        """Add all rows that one call emits, or none of them if the call or one of its rows fails.
 
-        In every row's way: a plain row of the main output is taken here, all others elsewhere.
+        This runs for every row, so complete rows of the main output are handled here, all others in methods.
         """
         if type(emits) is not GeneratorType:
             _check_iterable(emits)
         main = self.main
         rows, picked, known = main.rows, main.picked, main.known
         before = len(rows)
-        aside: list[tuple[Output, list[Any]]] = []
+        sides: list[tuple[Output, list[Any]]] = []
         try:
             for one in emits:
                 if picked is not None and type(one) is dict and one.keys() == known:
                     rows.append(picked(one))
                 elif type(one) is tuple:
-                    aside.append(self._aside(one))
+                    sides.append(self._side_row(one))
                 else:
-                    rows.append(main.taken(one))
+                    rows.append(main.values(one))
         except BaseException:
             del rows[before:]
             raise
         main.times.extend([time_us] * (len(rows) - before))
-        for output, values in aside:
+        for output, values in sides:
             output.rows.append(values)
             output.times.append(time_us)
 
@@ -120,12 +121,12 @@ class Outputs:
         """Return every output, the main one first."""
         return [self.main, *self.sides.values()]
 
-    def _aside(self, emit: tuple[Any, ...]) -> tuple[Output, list[Any]]:
+    def _side_row(self, emit: tuple[Any, ...]) -> tuple[Output, list[Any]]:
         if len(emit) != 2 or emit[0] not in self.sides:
-            message = f"it gave {emit!r}, and has no output {emit[0] if emit else None!r}"
+            message = f"it emitted {emit!r}, and has no output {emit[0] if emit else None!r}"
             raise BadEmit(message, hint=f'yield "side", row; {choices("sides", self.sides)}')
         output = self.sides[emit[0]]
-        return output, output.taken(emit[1])
+        return output, output.values(emit[1])
 
 
 def _check_iterable(emits: Any) -> None:
@@ -139,7 +140,7 @@ def _as_dict(emit: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(emit) and not isinstance(emit, type):
         return dataclasses.asdict(emit)
     if not isinstance(emit, dict):
-        message = f"it gave {type(emit).__name__} {emit!r}, which is not a row"
+        message = f"it emitted {type(emit).__name__} {emit!r}, which is not a row"
         raise BadEmit(message, hint='yield a dict or a dataclass, or ("side", row)')
     return emit
 

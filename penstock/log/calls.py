@@ -1,4 +1,4 @@
-"""One request on its way: who asks, in which version, and where the answer goes."""
+"""The context of one request: client, API version and reply callback."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from penstock.log.protocol.fetch import Piece
 
 if TYPE_CHECKING:
     from penstock.log.broker import Broker
-    from penstock.log.connection import Connection
+    from penstock.log.network.connection import Connection
 
 CLUSTER = "kafka-cluster"
 
 
 class Call:
-    """A request; `reply` is called once, with the body of the answer."""
+    """A request; `reply` is called once, with the body of the reply."""
 
     __slots__ = ("api", "broker", "client_id", "connection", "reply", "version")
 
@@ -37,20 +37,20 @@ class Call:
 
     @property
     def host(self) -> str:
-        """Where the client is."""
+        """The address of the client."""
         return self.connection.host
 
     @property
     def principal(self) -> str:
-        """Who the client is."""
+        """The principal of the client."""
         return self.connection.principal
 
     def allowed(self, operation: str, resource: str, name: str) -> bool:
-        """Say whether the client may do something."""
+        """Return whether the client is allowed an operation."""
         access = self.broker.security.access
         return access is None or access.allowed(self.principal, self.host, operation, resource, name)
 
     def allowed_somewhere(self, operation: str, resource: str) -> bool:
-        """Say whether the client may do something with any resource of a kind, be it there yet or not."""
+        """Return whether the client is allowed an operation on any resource of a type, existing or not."""
         access = self.broker.security.access
         return access is None or access.allowed_somewhere(self.principal, self.host, operation, resource)

@@ -1,4 +1,4 @@
-"""Keeping house: retention, compaction, producers that went away, and a slow look for damage."""
+"""The cleaner: retention, compaction, expiry of producers, and the scrub, in the background."""
 
 from __future__ import annotations
 
@@ -9,38 +9,45 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from penstock.log.errors import LogError
-from penstock.log.storage.compaction import DamagedSourceError, Outcome, Plan, compact, plan_compaction, swap_steps
+from penstock.log.storage.compaction import (
+    CompactionPlan,
+    CompactionResult,
+    DamagedSegmentError,
+    compact,
+    discard_cleaned,
+    plan_compaction,
+    swap_steps,
+)
+from penstock.log.storage.integrity import next_scrub_task, record_damage, scrub
 from penstock.log.storage.partition import Partition
 from penstock.log.storage.retention import retain
-from penstock.log.storage.scrub import look, next_unchecked, note_damages
-from penstock.log.storage.segment import Damage
-from penstock.log.storage.swap import discard_cleaned
+from penstock.log.storage.segments.segment import Damage
 from penstock.log.storage.topics import Topic
 
 if TYPE_CHECKING:
     from penstock.log.broker import Broker, Timer
 
 log = logging.getLogger("penstock.log")
-INTERVAL_SECONDS = 15.0  # the longest time between two looks at retention, and at compaction
+INTERVAL_SECONDS = 15.0  # the longest time between two rounds
 _SHORTEST_SECONDS = 0.1
 _AGAIN_SECONDS = 1.0
-_CHECKPOINT_BYTES = 16 << 20  # what recovery may have to read again
-_SCRUB_BYTES = 256 << 20  # what one round may look at
+_CHECKPOINT_BYTES = 16 << 20  # what recovery may have to scan
+_SCRUB_BYTES = 256 << 20  # what one round may scrub
 
 
 class StoppedError(Exception):
-    """The broker stops; what was begun is thrown away."""
+    """The broker stops; unfinished work is discarded."""
 
 
-class Pace:
-    """Lets the loop breathe while a thread computes: threads of one process take turns, five milliseconds each."""
+class Throttle:
+    """Makes a computing thread yield the GIL, which it would otherwise hold for five milliseconds at a time."""
 
     def __init__(self) -> None:
         self.stopped = False
         self._since = 0.0
 
     def __call__(self) -> None:
-        """Go on, after a rest if it is time for one."""
+        """Sleep for a moment if the thread ran for a millisecond; raise if the broker stops."""
         if self.stopped:
             raise StoppedError
         if time.perf_counter() - self._since > 0.001:
@@ -49,7 +56,7 @@ class Pace:
 
 
 class Cleaner:
-    """Goes over all partitions again and again, one at a time. What takes long is done in a thread."""
+    """Cleans all partitions in rounds, one partition at a time. Long work is done in a thread."""
 
     def __init__(self, broker: Broker, interval: float = INTERVAL_SECONDS) -> None:
         self._broker = broker
@@ -58,17 +65,17 @@ class Cleaner:
         self._again: Timer | None = None
         self._task: asyncio.Task[None] | None = None
         self._retention: asyncio.Task[None] | None = None
-        self._pace = Pace()
+        self._throttle = Throttle()
         self._scrub_left = 0
 
     def start(self) -> None:
-        """Plan the next round: they begin an interval apart, however long each takes."""
+        """Schedule the next round: they start an interval apart, however long each takes."""
         backoff = max(self._broker.store.settings.value("log.cleaner.backoff.ms") / 1000, _SHORTEST_SECONDS)
-        self._timer = self._broker.call_later(min(self._interval, backoff), self._begin)
+        self._timer = self._broker.call_later(min(self._interval, backoff), self._start_round)
 
     async def stop(self) -> None:
-        """End; a compaction that is under way is given up."""
-        self._pace.stopped = True
+        """Stop; a running compaction is aborted."""
+        self._throttle.stopped = True
         for timer in (self._timer, self._again):
             if timer is not None:
                 timer.cancel()
@@ -76,7 +83,7 @@ class Cleaner:
             if task is not None:
                 await task
 
-    def _begin(self) -> None:
+    def _start_round(self) -> None:
         self.start()
         if _is_over(self._task):
             self._task = asyncio.get_running_loop().create_task(self._round(self.clean_all))
@@ -84,8 +91,8 @@ class Cleaner:
             self._retain_meanwhile()
 
     def _retain_meanwhile(self) -> None:
-        """Look for what is too old or too much, for a compaction may take minutes."""
-        if _is_over(self._retention) and not self._pace.stopped:
+        """Apply retention while a compaction runs, which may take minutes."""
+        if _is_over(self._retention) and not self._throttle.stopped:
             self._retention = asyncio.get_running_loop().create_task(self._round(self.retain_all))
 
     async def _round(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -93,16 +100,16 @@ class Cleaner:
             await work()
         except StoppedError:
             return
-        except Exception:  # a mistake of ours here must not end all housekeeping
-            log.exception("cleaning was cut short")
+        except Exception:  # any bug here must not stop the cleaner: it is logged, and the next round tries again
+            log.exception("a cleaning round failed")
 
     async def clean_all(self) -> None:
-        """Go over all partitions once."""
+        """Clean all partitions once."""
         self._scrub_left = _SCRUB_BYTES
         await self._over_all(self._clean)
 
     async def retain_all(self) -> None:
-        """Go over all partitions once, and do only what is done quickly."""
+        """Apply retention to all partitions once."""
         await self._over_all(self._retain)
 
     async def _over_all(self, work: Callable[[Partition, Topic], Awaitable[None]]) -> None:
@@ -114,7 +121,7 @@ class Cleaner:
             except (LogError, OSError) as error:
                 log.warning("cannot clean %s-%d: %s", name, index, error)
             await asyncio.sleep(0)
-            if self._pace.stopped:
+            if self._throttle.stopped:
                 raise StoppedError
 
     async def _clean(self, partition: Partition, topic: Topic) -> None:
@@ -126,10 +133,10 @@ class Cleaner:
     async def _retain(self, partition: Partition, topic: Topic) -> None:
         now = self._broker.clock()
         if retain(partition, topic, now):
-            # What was closed now can go as soon as a snapshot of its producers is on disk.
+            # A segment closed now can be deleted as soon as a snapshot of its producers is on disk.
             self._again = self._again or self._broker.call_later(_AGAIN_SECONDS, self._retain_again)
         partition.producers.expire(now, self._broker.store.settings.value("producer.id.expiration.ms"))
-        base, size = partition.vouched
+        base, size = partition.checkpointed
         if partition.active.base == base and partition.active.size - size > _CHECKPOINT_BYTES:
             partition.checkpoint()
 
@@ -145,21 +152,21 @@ class Cleaner:
                 return
             plan = plan_compaction(partition, topic, self._broker.clock(), force=True)
 
-    async def _pass(self, partition: Partition, plan: Plan) -> int | None:
-        """Compact once; return up to where, or None if nothing came of it."""
+    async def _pass(self, partition: Partition, plan: CompactionPlan) -> int | None:
+        """Run one pass; return the end offset, or None if it failed."""
         try:
-            outcome = await asyncio.to_thread(compact, plan, self._pace)
+            outcome = await asyncio.to_thread(compact, plan, self._throttle)
             return outcome.end if await self._swap(partition, outcome) else None
-        except DamagedSourceError as error:
+        except DamagedSegmentError as error:
             log.error("%s-%d is not compacted: %s", partition.topic, partition.index, error)
-            self._note(partition, error.damages)
+            self._record_damage(partition, error.damages)
             return None
         finally:
             discard_cleaned(plan.folder)
 
-    async def _swap(self, partition: Partition, outcome: Outcome) -> bool:
+    async def _swap(self, partition: Partition, outcome: CompactionResult) -> bool:
         steps = swap_steps(partition, outcome)
-        while self._is_kept(partition):
+        while self._is_open(partition):
             fits = next(steps, None)
             if fits is not True:
                 return fits is None
@@ -167,18 +174,18 @@ class Cleaner:
         return False
 
     async def _scrub(self, partition: Partition) -> None:
-        while self._scrub_left > 0 and (unchecked := next_unchecked(partition)) is not None:
-            damages = await asyncio.to_thread(look, unchecked, self._pace)
+        while self._scrub_left > 0 and (unchecked := next_scrub_task(partition)) is not None:
+            damages = await asyncio.to_thread(scrub, unchecked, self._throttle)
             self._scrub_left -= unchecked.source.size
             unchecked.segment.unchecked = 0
-            self._note(partition, damages)
+            self._record_damage(partition, damages)
 
-    def _note(self, partition: Partition, damages: list[Damage]) -> None:
-        if self._is_kept(partition):
+    def _record_damage(self, partition: Partition, damages: list[Damage]) -> None:
+        if self._is_open(partition):
             for segment in partition.segments:
-                note_damages(segment, [damage for damage in damages if damage.path == segment.path])
+                record_damage(segment, [damage for damage in damages if damage.path == segment.path])
 
-    def _is_kept(self, partition: Partition) -> bool:
+    def _is_open(self, partition: Partition) -> bool:
         return any(each is partition for each in self._broker.store.opened())
 
 

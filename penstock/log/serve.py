@@ -1,4 +1,4 @@
-"""The log as a process: start, say so, serve, drain, stop."""
+"""The log as a process: start, serve, drain, stop."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from penstock.durations import micros
 from penstock.errors import SettingsError
 from penstock.log.broker import Broker
 from penstock.log.groups.consumer.state import ConsumerSettings
-from penstock.log.groups.rules import GroupRules
-from penstock.log.heap import keep_small
-from penstock.log.metrics_server import MetricsServer
-from penstock.log.security.limits import Limits
+from penstock.log.groups.coordinator import GroupSettings
+from penstock.log.monitoring.metrics import MetricsServer
+from penstock.log.monitoring.process_memory import limit_heap_growth
+from penstock.log.network.limits import Limits
+from penstock.log.network.server import Address, Server
 from penstock.log.security.setup import open_security
 from penstock.log.security.tls import server_context
-from penstock.log.server import Address, Server
 from penstock.log.storage.syncer import Policy
 
-_OWN_FILES = 1000  # segments in use, those that slow readers still hold, and the rest
+_OWN_FILES = 1000  # for segments in use, segments that slow clients still read, and the rest
 
 
 @dataclass(frozen=True)
 class Options:
-    """How the log is run; the command line has one flag for each."""
+    """The options of `penstock log serve`."""
 
     data: Path
     listen: str = "127.0.0.1:9092"
@@ -54,8 +54,8 @@ class Options:
 
 
 async def serve_until_stopped(options: Options, say: Callable[[str], None]) -> None:
-    """Serve until a signal comes, then finish what was begun."""
-    keep_small()
+    """Serve until SIGTERM or SIGINT, then stop gracefully."""
+    limit_heap_growth()
     limits = _many_files()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     stop = asyncio.Event()
@@ -77,7 +77,7 @@ async def serve_until_stopped(options: Options, say: Callable[[str], None]) -> N
 
 
 def _many_files() -> Limits:
-    """Use as many descriptors as the system grants, and leave enough of them to the segments."""
+    """Raise the limit of descriptors, and limit connections so that enough are left for segments."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
         return Limits()
@@ -105,26 +105,33 @@ def _broker(options: Options, address: Address, limits: Limits) -> Broker:
         super_users=options.super_users,
         acls=options.acls,
     )
-    rules, node_id = _group_rules(options), options.node_id
-    broker = Broker(options.data, sync=options.sync, security=security, limits=limits, rules=rules, node_id=node_id)
+    group_settings, node_id = _group_settings(options), options.node_id
+    broker = Broker(
+        options.data,
+        sync=options.sync,
+        security=security,
+        limits=limits,
+        group_settings=group_settings,
+        node_id=node_id,
+    )
     broker.auto_create = options.auto_create
     broker.default_partitions = options.partitions
-    told = Address.parse(options.advertise) if options.advertise else address
-    broker.host, broker.port = told.host, told.port
+    advertised = Address.parse(options.advertise) if options.advertise else address
+    broker.host, broker.port = advertised.host, advertised.port
     return broker
 
 
-def _group_rules(options: Options) -> GroupRules:
+def _group_settings(options: Options) -> GroupSettings:
     session = milliseconds("--group-consumer-session-timeout", options.group_consumer_session_timeout)
     interval = milliseconds("--group-consumer-heartbeat-interval", options.group_consumer_heartbeat_interval)
     least = milliseconds("--group-min-session-timeout", options.group_min_session_timeout)
     if interval >= session:
         message = f"a heartbeat every {interval} ms cannot keep a session of {session} ms alive"
         raise SettingsError(message, hint="--group-consumer-heartbeat-interval has to be below the session timeout")
-    if least > GroupRules().max_session:
-        message = f"--group-min-session-timeout is above the longest session, {GroupRules().max_session} ms"
+    if least > GroupSettings().max_session:
+        message = f"--group-min-session-timeout is above the longest session, {GroupSettings().max_session} ms"
         raise SettingsError(message, hint="give a shorter one, for example 6s")
-    return GroupRules(
+    return GroupSettings(
         initial_delay=milliseconds("--group-initial-rebalance-delay", options.group_initial_rebalance_delay, least=0),
         min_session=least,
         consumer=ConsumerSettings(session_timeout=session, heartbeat_interval=interval),

@@ -1,1 +1,1 @@
-"""The native lane: what stands before the first shuffle, in DuckDB, inside the tasks that read."""
+"""The native lane: what is upstream of the first shuffle, in DuckDB, inside the tasks that read."""

@@ -1,6 +1,6 @@
-"""One chunk of rows on its way through a program, and where each of its rows went.
+"""One chunk of rows in a program, and the accounting of each of its rows.
 
-What the input and the result already tell is not asked of DuckDB again: most chunks are read once.
+What input and result already show is not computed by DuckDB again: most chunks are read once.
 """
 
 from __future__ import annotations
@@ -13,29 +13,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.native import engine
-from penstock.native.attempts import WHY, failed_rows, reasons
+from penstock.native.fallible_expressions import WHY, failed_rows, reasons
 from penstock.native.folds import Folds
-from penstock.native.steps import HIDDEN, INPUT, ORIGIN, REASON, ROWS, TICK, TIME, Step, compose, quote
-from penstock.native.time_checks import reasons as time_reasons
-from penstock.native.time_checks import usable
+from penstock.native.steps import INPUT, INTERNAL, ORIGIN, REASON, ROWS, TICK, TIME, Step, compose, quote, usable
+from penstock.native.steps import reasons as time_reasons
 
 if TYPE_CHECKING:
     from penstock.native.program import Program
 
 Kind = Literal["late", "rejected"]
-Aside = tuple[Kind, str, pa.Table]
+SideRows = tuple[Kind, str, pa.Table]
 
 
 @dataclass
 class Chunk:
-    """Rows in; `run` returns rows out, and leaves here what was dropped and what goes aside."""
+    """Rows in; `run` returns rows out, and leaves counts and side-output rows here."""
 
     program: Program
     rows: pa.Table
     late_before_us: int | None
     ticks: bool = True
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    aside: list[Aside] = field(default_factory=list)
+    side_rows: list[SideRows] = field(default_factory=list)
     newest_us: int | None = None
 
     def run(self) -> pa.Table:
@@ -76,7 +75,7 @@ class Chunk:
         dropped = self.rows.num_rows - used
         suspects = [step for step in self.program.chain if step.kind == "filter"]
         if dropped and (len(suspects) != 1 or self._may_lack_time or self._may_be_late or self.program.attempts):
-            return self._tally(used)
+            return self._account_by_step(used)
         if dropped:
             self._count(suspects[0].node, filtered=dropped)
         if self.program.time_column is None:
@@ -85,7 +84,7 @@ class Chunk:
         return pc.max(times).as_py()
 
     def _drops_timed(self, step: Step) -> bool:
-        """Whether a step stands after the event time, so that the newest row may have been dropped by it."""
+        """Whether a step is downstream of the event time, so that it may have dropped the newest row."""
         kinds = [one.kind for one in self.program.chain[: self.program.chain.index(step)]]
         return "event_time" in kinds
 
@@ -114,10 +113,10 @@ class Chunk:
         (oldest, newest), usable = self._times, self.program.time_range
         return oldest is not None and newest is not None and (oldest < usable.first_us or newest >= usable.end_us)
 
-    def _tally(self, used: int) -> Any:
-        """Ask step by step how many rows are left; what the last one left is known."""
+    def _account_by_step(self, used: int) -> Any:
+        """Count step by step how many rows are left; what the last one left is known."""
         chain, newest = self.program.chain, None
-        rows, end = self.rows.num_rows, used + self._reject_inputs() + (self._part_late() if self._may_be_late else 0)
+        rows, end = self.rows.num_rows, used + self._reject_inputs() + (self._divert_late() if self._may_be_late else 0)
         droppers = [n for n, step in enumerate(chain) if step.kind in ("filter", "event_time") or step.attempts]
         for number in droppers:
             step, so_far = chain[number], compose(chain[: number + 1])
@@ -142,31 +141,31 @@ class Chunk:
         self._reject(self.program.chain[number].node, rows, time_reasons(column, rows.column(column), times))
 
     def _reject_failed(self, step: Step, before: str, where: str = "TRUE") -> int:
-        """Put the rows aside on which an expression of a step fails."""
+        """Reject the rows on which an expression of a step fails."""
         found = self._query(failed_rows(step.attempts, f"({before})", where))
         texts = reasons(step.attempts)
         if found.num_rows:
-            rows = found.drop_columns([name for name in found.column_names if name.startswith(HIDDEN)])
+            rows = found.drop_columns([name for name in found.column_names if name.startswith(INTERNAL)])
             self._reject(step.node, rows, [texts[why] for why in found.column(WHY).to_pylist()])
         return int(found.num_rows)
 
     def _reject_inputs(self) -> int:
-        """Put the rows aside that are on time, but fail in the aggregate."""
+        """Reject the rows that are on time, but fail in the aggregate."""
         if self.program.inputs is None:
             return 0
         return self._reject_failed(self.program.inputs, compose(self.program.chain), self._on_time)
 
     def _reject(self, node: str, rows: pa.Table, why: list[str]) -> None:
-        self.aside.append(("rejected", node, rows.append_column(REASON, pa.array(why, pa.string()))))
+        self.side_rows.append(("rejected", node, rows.append_column(REASON, pa.array(why, pa.string()))))
         self._count(node, rejected=rows.num_rows)
 
-    def _part_late(self) -> int:
+    def _divert_late(self) -> int:
         node, all_rows = self.program.late_node, compose(self.program.chain)
         assert node is not None
         late = f"epoch_us({TIME}) < {self.late_before_us}"
         table = self._query(f"SELECT * EXCLUDE ({TIME}) FROM ({all_rows}) WHERE {late}")
         if table.num_rows:
-            self.aside.append(("late", node, table))
+            self.side_rows.append(("late", node, table))
             self._count(node, late=table.num_rows)
         return int(table.num_rows)
 

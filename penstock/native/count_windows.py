@@ -9,9 +9,9 @@ from math import gcd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.native.panes import LAST_US, PANE, Panes, Turn, fits, is_over, packed, run, unpacked
-from penstock.native.steps import TIME, quote
-from penstock.windows import Window
+from penstock.native.panes import Invocation, Panes, fits, is_over, packed, run, unpacked
+from penstock.native.steps import PANE, TIME, quote
+from penstock.windows import LAST_US, Window
 
 NUMBER = "window_number"
 SEEN = "__penstock_seen"
@@ -21,7 +21,7 @@ _MORE, _BEFORE, _PLACE = "__penstock_more", "__penstock_before", "__penstock_pla
 
 @dataclass(frozen=True)
 class CountWindows:
-    """One turn of a bucket: rows in, windows out that are full; at the end of time those too that are not.
+    """One call for a bucket: rows in, full windows out; at the end of input also those that are not full.
 
     The state holds how many rows of each key were seen, and a partial of each pane that an open window needs.
     """
@@ -29,26 +29,29 @@ class CountWindows:
     panes: Panes
     window: Window
 
-    def __call__(self, turn: Turn) -> Iterator[pa.Table]:
+    def __call__(self, call: Invocation) -> Iterator[pa.Table]:
         """Take the rows and give the windows that they fill."""
-        over = is_over(turn)
-        seen, panes = self._before(turn)
-        rows = turn.rows.append_column(_PLACE, pa.array(range(turn.rows.num_rows), pa.int64()))
+        over = is_over(call)
+        seen, panes = self._before(call)
+        rows = call.rows.append_column(_PLACE, pa.array(range(call.rows.num_rows), pa.int64()))
         counts = run(self._counts(over), rows=rows, seen=seen)
         panes = run(self._merged(), rows=rows, seen=seen, panes=panes)
         closing = pc.any(pc.greater(counts.column(_LAST), counts.column(_FIRST))).as_py()
         if closing:
             yield run(self._windows(), panes=panes, counts=counts)
             panes = run(self._left(), panes=panes, counts=counts)
-        turn.state = turn.wake_us = turn.ring_us = None
+        call.state = call.next_event_timer_us = call.next_processing_timer_us = None
         if not over and counts.num_rows:
             kept = fits(counts, self.panes.key_table(SEEN)), fits(panes, self.panes.empty(PANE))
-            turn.state = packed(*kept)
-            turn.wake_us, turn.ring_us = LAST_US if TIME in turn.rows.column_names else None, LAST_US
+            call.state = packed(*kept)
+            call.next_event_timer_us, call.next_processing_timer_us = (
+                LAST_US if TIME in call.rows.column_names else None,
+                LAST_US,
+            )
 
-    def _before(self, turn: Turn) -> list[pa.Table]:
-        if turn.state is not None:
-            return unpacked(turn.state)
+    def _before(self, call: Invocation) -> list[pa.Table]:
+        if call.state is not None:
+            return unpacked(call.state)
         return [self.panes.key_table(SEEN), self.panes.empty(PANE)]
 
     def _left(self) -> str:
@@ -72,8 +75,8 @@ class CountWindows:
             f"UNION ALL SELECT {keys}{SEEN}, {SEEN} AS {_BEFORE} FROM seen"
         )
         sums = f"SELECT {keys}sum({_MORE})::BIGINT AS {SEEN}, sum({_BEFORE})::BIGINT AS {_BEFORE} FROM ({both})"
-        begun = f"({SEEN} + {self.window.slide_us - 1}) // {self.window.slide_us}"
-        last = begun if over else self._closed(SEEN)
+        started = f"({SEEN} + {self.window.slide_us - 1}) // {self.window.slide_us}"
+        last = started if over else self._closed(SEEN)
         return f"SELECT *, {self._closed(_BEFORE)} AS {_FIRST}, {last} AS {_LAST} FROM ({sums}{self.panes.grouped()})"
 
     def _closed(self, rows: str) -> str:

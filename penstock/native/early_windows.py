@@ -1,4 +1,4 @@
-"""Windows over time whose results are shown before they are final, each at most so often."""
+"""Time windows whose results are emitted early, before they are final, each at most so often."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from math import gcd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.native.panes import END_US, PANE, Panes, Turn, fits, is_over, packed, run, unpacked
-from penstock.native.steps import TIME, quote
-from penstock.windows import FIRST_US, Window
+from penstock.native.panes import Invocation, Panes, fits, is_over, packed, run, unpacked
+from penstock.native.steps import PANE, TIME, quote
+from penstock.windows import END_US, FIRST_US, Window
 
 K, SHOWN, FRESH, END, DUE, LATE = (f"__penstock_{name}" for name in ("k", "shown", "fresh", "end", "due", "late"))
 # Whole panes are added to every time, so that dividing rounds down before 1970 too.
@@ -20,12 +20,11 @@ _LONG_AGO_US = 2**61
 
 @dataclass(frozen=True)
 class EarlyWindows:
-    """One turn of a bucket: a window that changed is shown if it was not shown for `every_us`, or is over.
+    """One call for a bucket: a window that changed is emitted if it was not for `every_us`, or is over.
 
-    With `every_us` None windows are shown once, when they are over. With `by_clock` a row's time is that of its turn,
-    and windows end as the clock goes on. `late` gives the time up to which windows had ended before these rows came: of
-    those that overlap, a row counts only in the others. The state holds the open panes, and when each open window was
-    shown.
+    With `every_us` None windows are emitted once, when they are over. With `by_clock` windows are of processing time,
+    that of the call. `late` is the time up to which windows had ended before these rows came: of windows that overlap,
+    a row counts only in the others. The state holds the open panes, and when each open window was emitted.
     """
 
     panes: Panes
@@ -34,47 +33,47 @@ class EarlyWindows:
     by_clock: bool = False
     late: str | None = None
 
-    def __call__(self, turn: Turn) -> Iterator[pa.Table]:
-        """Take the rows and show what is due."""
-        panes, windows = self._before(turn)
-        if not (turn.rows.num_rows or windows.num_rows):
+    def __call__(self, call: Invocation) -> Iterator[pa.Table]:
+        """Take the rows and emit what is due."""
+        panes, windows = self._before(call)
+        if not (call.rows.num_rows or windows.num_rows):
             return
-        now = END_US if is_over(turn) else turn.now_us if self.by_clock else turn.watermark_us
-        fresh = run(self._assigned(turn), rows=turn.rows)
-        windows = run(self._touched(turn, now), fresh=fresh, windows=windows)
+        now = END_US if is_over(call) else call.now_us if self.by_clock else call.watermark_us
+        fresh = run(self._assigned(call), rows=call.rows)
+        windows = run(self._touched(call, now), fresh=fresh, windows=windows)
         rows = f"SELECT * EXCLUDE ({LATE}) FROM fresh"
         panes = run(self.panes.together(rows, "panes", PANE), fresh=fresh, panes=panes)
         if pc.any(windows.column(DUE)).as_py():
             yield run(self._shown(), panes=panes, windows=windows)
-        self._keep(turn, now, panes, windows)
+        self._store(call, now, panes, windows)
 
-    def _before(self, turn: Turn) -> list[pa.Table]:
-        if turn.state is not None:
-            return unpacked(turn.state)
+    def _before(self, call: Invocation) -> list[pa.Table]:
+        if call.state is not None:
+            return unpacked(call.state)
         return [self.panes.empty(PANE), self.panes.key_table(K, SHOWN, FRESH)]
 
-    def _keep(self, turn: Turn, now: int, panes: pa.Table, windows: pa.Table) -> None:
-        shown = f"CASE WHEN {DUE} THEN {turn.now_us} ELSE {SHOWN} END AS {SHOWN}"
+    def _store(self, call: Invocation, now: int, panes: pa.Table, windows: pa.Table) -> None:
+        shown = f"CASE WHEN {DUE} THEN {call.now_us} ELSE {SHOWN} END AS {SHOWN}"
         keys = ", ".join([*map(quote, self.panes.keys), ""])
         fresh = f"CASE WHEN {DUE} THEN 0 ELSE {FRESH} END AS {FRESH}"
         open_windows = run(
             f"SELECT {keys}{K}, {shown}, {fresh}, {END} FROM windows WHERE {END} > {now}", windows=windows
         )
         left = run(f"SELECT * FROM panes WHERE {self._end(self._newest)} > {now}", panes=panes)
-        turn.state = turn.wake_us = turn.ring_us = None
+        call.state = call.next_event_timer_us = call.next_processing_timer_us = None
         if not open_windows.num_rows:
             return
-        turn.state = packed(
+        call.state = packed(
             fits(left, self.panes.empty(PANE)), fits(open_windows, self.panes.key_table(K, SHOWN, FRESH))
         )
         first = pc.min(open_windows.column(END)).as_py()
         waiting = open_windows.filter(pc.equal(open_windows.column(FRESH), 1)).column(SHOWN)
-        rings = [pc.min(waiting).as_py() + self.every_us] if len(waiting) and self.every_us is not None else []
+        timers = [pc.min(waiting).as_py() + self.every_us] if len(waiting) and self.every_us is not None else []
         if self.by_clock:
-            rings.append(first)
+            timers.append(first)
         else:
-            turn.wake_us = first
-        turn.ring_us = min(rings, default=None)
+            call.next_event_timer_us = first
+        call.next_processing_timer_us = min(timers, default=None)
 
     @property
     def _pane(self) -> int:
@@ -88,14 +87,14 @@ class EarlyWindows:
     def _end(self, number: str) -> str:
         return f"({number} * {self.window.slide_us} + {self.window.offset_us + self.window.size_us})"
 
-    def _assigned(self, turn: Turn) -> str:
-        at = str(turn.now_us) if self.by_clock else f"epoch_us({TIME})"
+    def _assigned(self, call: Invocation) -> str:
+        at = str(call.now_us) if self.by_clock else f"epoch_us({TIME})"
         long_ago = _LONG_AGO_US // self._pane
         pane = f"({at} + {long_ago * self._pane - self.window.offset_us}) // {self._pane} - {long_ago}"
         late = self.late or f"{FIRST_US}"
         return f"SELECT {self.panes.listed}, ({pane})::BIGINT AS {PANE}, ({late})::BIGINT AS {LATE} FROM rows"
 
-    def _touched(self, turn: Turn, now: int) -> str:
+    def _touched(self, call: Invocation, now: int) -> str:
         """Put the windows that rows changed together with those that are open, and say which are due."""
         keys = ", ".join([*map(quote, self.panes.keys), ""])
         both = f"SELECT {keys}unnest({self._numbers}) AS {K}, NULL AS {SHOWN}, 1 AS {FRESH}, {LATE} FROM fresh"
@@ -105,7 +104,7 @@ class EarlyWindows:
             f"SELECT {keys}{K}, max({SHOWN}) AS {SHOWN}, max({FRESH}) AS {FRESH} FROM ({both}){self.panes.grouped(K)}"
         )
         shown = (
-            f"{SHOWN} IS NULL OR {turn.now_us} - {SHOWN} >= {self.every_us}" if self.every_us is not None else "FALSE"
+            f"{SHOWN} IS NULL OR {call.now_us} - {SHOWN} >= {self.every_us}" if self.every_us is not None else "FALSE"
         )
         ended = f"SELECT *, {self._end(K)} AS {END} FROM ({each})"
         return f"SELECT *, {FRESH} = 1 AND ({END} <= {now} OR {shown}) AS {DUE} FROM ({ended})"

@@ -1,4 +1,4 @@
-"""DuckDB in a task, and what its errors mean for a user."""
+"""DuckDB in a task, and its errors as the user should see them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import ExpressionFailed
-from penstock.native.attempts import WHY, failed_rows, reasons
+from penstock.native.fallible_expressions import WHY, failed_rows, reasons
 from penstock.native.steps import INPUT, Step, compose
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def failed(chain: tuple[Step, ...], end: Step | None, rows: pa.Table, error: duc
         return ExpressionFailed(f"the scan failed: {_reason(error)}", hint=_TRY)
     if end.probes and (row := _failing_row(_probed(end, compose(chain)), rows)) is not None:
         return _failure(end, _why(end, compose(chain), row) or f'"{end.expression}" failed: {_reason(error)}', row)
-    # Only the rows of a group together are too much.
+    # No single row fails, only the rows of a group together.
     message = f'"{end.expression}" failed on a group of rows: {_reason(error)}'
     return ExpressionFailed(
         message,
@@ -59,7 +59,7 @@ def failed(chain: tuple[Step, ...], end: Step | None, rows: pa.Table, error: duc
 
 
 _TRY = "use the try_ form of what failed, such as try_divide, try_cast or try_add: it gives null"
-_HINT = f"{_TRY}; or send such rows aside: Pipeline(..., rejected_to=sink)"
+_HINT = f"{_TRY}; or reject such rows: Pipeline(..., rejected_to=sink)"
 
 
 def _failure(step: Step, why: str, row: pa.Table) -> ExpressionFailed:
@@ -73,7 +73,7 @@ def _probed(step: Step, before: str) -> str:
 
 
 def _why(step: Step, before: str, row: pa.Table) -> str | None:
-    """Return which part of an expression failed on a row; None if no probe tells it."""
+    """Return which part of an expression failed on a row; None if no probe finds it."""
     if not step.probes:
         return None
     connection().register(INPUT, row)
@@ -124,6 +124,6 @@ def _fails(sql: str, rows: pa.Table) -> bool:
 
 
 def _reason(error: duckdb.Error) -> str:
-    """Return DuckDB's words without its class of error and its own advice."""
+    """Return DuckDB's message without its class of error and its advice."""
     first = re.sub(r"^[\w ]+ Error: ", "", str(error).splitlines()[0])
     return re.split(r"\.? Use TRY|!? when casting from source", first)[0].rstrip("!. ")

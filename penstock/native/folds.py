@@ -1,4 +1,4 @@
-"""Aggregators written in Python, folded where rows are read: one partial accumulator per group and chunk."""
+"""Python aggregators, folded in the tasks that read: one partial accumulator per group and chunk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from penstock.aggregates import Aggregator
 from penstock.errors import FunctionFailed
-from penstock.functions import raised
 from penstock.native.steps import PANE, TICK, TIME
 from penstock.schema import Schema, arrow_type
+from penstock.signatures import raised
 from penstock.values import Column, Misfit, column_of
 
 Group = tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""Partial results of groups that are still open: Arrow tables, merged by DuckDB, kept as bytes between turns.
+"""Partial results of groups that are still open: Arrow tables, merged by DuckDB, stored as bytes between calls.
 
 A pane is the longest run of time or of rows that lies wholly inside or outside each window. Rows and states have the
 same partial columns, so one merge serves for rows that come in and for windows that go out.
@@ -13,11 +13,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.native import engine
-from penstock.native.intervals import without_durations
 from penstock.native.steps import PANE, quote
-from penstock.plan.merges import Partial
+from penstock.plan.operators.partial_aggregates import Partial
 from penstock.schema import Schema
-from penstock.windows import END_US, LAST_US
+from penstock.windows import LAST_US
 
 VERSION = b"\x01"
 PLACE = "__penstock_place"
@@ -28,21 +27,21 @@ _COUNTED = ("rows", "count", "count_if", "sum", "sum_double", "sum_squares")
 _ALL, _ANY = ("bool_and", "every"), ("bool_or", "some", "any")
 
 
-class Turn(Protocol):
-    """What a bucket's turn gives a step, and where the step leaves what the next one needs."""
+class Invocation(Protocol):
+    """What a step is called with for a bucket, and where it leaves what the next call needs."""
 
     rows: pa.Table
     state: bytes | None
     watermark_us: int
     now_us: int
     ended: bool
-    wake_us: int | None
-    ring_us: int | None
+    next_event_timer_us: int | None
+    next_processing_timer_us: int | None
 
 
-def is_over(turn: Turn) -> bool:
+def is_over(call: Invocation) -> bool:
     """Say whether no row will ever come: all that is open is closed."""
-    return turn.ended or turn.watermark_us >= LAST_US
+    return call.ended or call.watermark_us >= LAST_US
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Panes:
     def merged(self, of: str, *by: str, order: str = PANE) -> str:
         """Return the query that merges panes or rows which agree in their keys and in these columns.
 
-        Lists are put together in an order: that of panes, or of rows behind what is there already.
+        Lists are put together in an order: that of panes, or of rows after what is there already.
         """
         merges = (f"{sql.replace(ORDERED, order)} AS {name}" for name, sql in self.merges)
         return f"SELECT {', '.join([*map(quote, self.keys), *by, *merges])} FROM {of}{self.grouped(*by)}"
@@ -137,7 +136,7 @@ def run(sql: str, **tables: pa.Table) -> pa.Table:
 
 
 def packed(*tables: pa.Table) -> bytes:
-    """Put tables into the bytes of a state: a version, then each as an Arrow stream behind its length."""
+    """Put tables into the bytes of a state: a version, then each as its length and an Arrow stream."""
     parts = [VERSION]
     for table in tables:
         sink = pa.BufferOutputStream()
@@ -164,4 +163,26 @@ def fits(table: pa.Table, like: pa.Table) -> pa.Table:
     return table.select(like.column_names).cast(like.schema)
 
 
-__all__ = ["END_US", "LAST_US", "PANE", "Panes", "Turn", "fits", "is_over", "merge_of", "packed", "run", "unpacked"]
+def without_durations(table: pa.Table) -> pa.Table:
+    """Return a table with durations as whole microseconds, at any depth.
+
+    DuckDB returns intervals in nanoseconds, which a long duration overflows. Callers cast results to their own types.
+
+    >>> spans = pa.table({"a": pa.array([[1], None], pa.list_(pa.duration("us")))})
+    >>> without_durations(spans).schema.field("a").type
+    ListType(list<item: int64>)
+    """
+    schema = pa.schema([field.with_type(_numbers(field.type)) for field in table.schema])
+    return table if schema.equals(table.schema) else table.cast(schema)
+
+
+def _numbers(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_numbers(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_numbers(kind.key_type), _numbers(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_numbers(kind.value_type)))
+    return kind

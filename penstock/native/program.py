@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.contracts import REJECTED
-from penstock.native.chunk import Aside, Chunk, Kind, newest_by_origin
+from penstock.native.chunk import Chunk, Kind, SideRows, newest_by_origin
 from penstock.native.folds import Folds
 from penstock.native.steps import ORIGIN, REASON, Step
 from penstock.rejected.rows import row_dicts, row_json
@@ -24,7 +24,7 @@ CHUNK_BYTES = 128 * 1024 * 1024
 class Program:
     """SQL made on the driver; small, and the same for every epoch.
 
-    `time_source` is the column of the input that holds the event time as it is, if there is one. A `final` that makes
+    `time_source` is the input column that is the event time, if it is not computed. A `final` that makes
     partial results counts the rows of each in a column `ROWS`; `inputs` is the check of what it takes of each row;
     `end` is the aggregate as an error shows it.
     """
@@ -50,15 +50,15 @@ class Program:
 
     @property
     def keeps_origin(self) -> bool:
-        """Whether the steps up to the event time hand on a column that they do not know."""
+        """Whether the steps up to the event time pass on a column that they do not know."""
         kinds = [step.kind for step in self.chain]
         first = self.chain[: kinds.index("event_time") + 1] if "event_time" in kinds else ()
         return bool(first) and all(step.kind in ("filter", "event_time") and not step.attempts for step in first)
 
     def start(self, watermark_us: int, *, ticks: bool = True) -> Run:
-        """Begin one task's read, by the watermark of the epoch before.
+        """Start one task's read, with the watermark of the epoch before.
 
-        With `ticks`, a row more carries the newest event time where that of another row was dropped.
+        With `ticks`, an extra row carries the newest event time where the row that had it was dropped.
         """
         if self.late_node is None:
             return Run(self, None, ticks)
@@ -68,9 +68,9 @@ class Program:
 
 @dataclass
 class Run:
-    """One task's run of a program: rows in, rows out, and what goes aside.
+    """One task's run of a program: rows in, rows out, and rows for side outputs.
 
-    `newest_us` is the newest event time so far; who wants to know it for some of the rows alone sets it back. Where a
+    `newest_us` is the newest event time so far; a caller resets it to get that of the next rows alone. Where a
     program keeps them, rows may come with a column `ORIGIN`: then the newest time is also known for each value of it.
     """
 
@@ -80,28 +80,28 @@ class Run:
     newest_us: int | None = None
     newest_by_origin: dict[int, int] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    _aside: list[Aside] = field(default_factory=list)
+    _side_rows: list[SideRows] = field(default_factory=list)
 
     def batches(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the program over the rows, a chunk at a time, so that memory stays bounded."""
         for table in _chunks(rows):
             plain = table.drop_columns([ORIGIN]) if ORIGIN in table.column_names else table
-            chunk = Chunk(self.program, plain, self.late_before_us, self.ticks, self.counts, self._aside)
+            chunk = Chunk(self.program, plain, self.late_before_us, self.ticks, self.counts, self._side_rows)
             out = chunk.run()
             if chunk.newest_us is not None:
-                self._note(table, chunk.newest_us)
+                self._advance(table, chunk.newest_us)
             yield from out.to_batches(max_chunksize=65_536)
 
-    def _note(self, rows: pa.Table, newest_us: int) -> None:
+    def _advance(self, rows: pa.Table, newest_us: int) -> None:
         self.newest_us = max(newest_us, newest_us if self.newest_us is None else self.newest_us)
         if ORIGIN in rows.column_names:
             for origin, at in newest_by_origin(self.program, rows, newest_us).items():
                 self.newest_by_origin[origin] = max(at, self.newest_by_origin.get(origin, at))
 
-    def aside(self, epoch: int) -> Iterator[Aside]:
+    def side_rows(self, epoch: int) -> Iterator[SideRows]:
         """Yield late rows as they came, and rejected rows with their reasons: once per kind and node, of all chunks."""
         found: dict[tuple[Kind, str], list[pa.Table]] = {}
-        for kind, node, rows in self._aside:
+        for kind, node, rows in self._side_rows:
             found.setdefault((kind, node), []).append(rows)
         for (kind, node), tables in found.items():
             rows = pa.concat_tables(tables)

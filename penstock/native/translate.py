@@ -1,27 +1,43 @@
-"""From a plan's prefix to DuckDB SQL."""
+"""From the prefix of a plan to a program in DuckDB SQL.
+
+Only the driver imports this module: tasks should not load the SQL parser.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import singledispatch
+
 from penstock.aggregates import Aggregator, state_type
-from penstock.native.attempt_planning import attempts
-from penstock.native.attempts import Attempt, columns, succeeded
-from penstock.native.dialect import expression
+from penstock.errors import PipelineError
+from penstock.native.fallible_expressions import TRIED, Attempt, columns, succeeded
 from penstock.native.folds import Fold, Folds
 from penstock.native.program import Program
-from penstock.native.steps import PANE, ROWS, TICK, TIME, Step, quote
-from penstock.native.time_checks import usable
-from penstock.plan.expressions import scalar
-from penstock.plan.fallible import can_fail
-from penstock.plan.joins import late_name
-from penstock.plan.lanes import Prefix
-from penstock.plan.merges import Partial
-from penstock.plan.node import Node
-from penstock.plan.nodes import Columns, Drop, EventTime, Filter, Rename, Select, WithColumns
-from penstock.plan.portable.parts import Stays
-from penstock.plan.row_expressions import row_expressions
-from penstock.plan.stateful import Grouped
+from penstock.native.steps import PANE, ROWS, TICK, TIME, Step, quote, usable
+from penstock.plan.operators.joins import late_name
+from penstock.plan.operators.node import Node
+from penstock.plan.operators.partial_aggregates import Partial
+from penstock.plan.operators.row_expressions import row_expressions
+from penstock.plan.operators.stateless import Columns, Drop, EventTime, Filter, Rename, Select, WithColumns
+from penstock.plan.physical.lanes import Prefix
+from penstock.plan.sql_expressions.expression import scalar
+from penstock.plan.translation import native_sql
+from penstock.plan.translation.fallibility import can_fail, generic_reason, probes
+from penstock.plan.translation.parts import NotNative
 from penstock.schema import Field, Schema
 from penstock.windows import ALL_TIMES, TimeRange, Window
+
+
+def expression(sql: str, schema: Schema) -> str:
+    """Return DuckDB's SQL of an expression over columns of these types, ready for `str.format`.
+
+    >>> expression("size > price", Schema("size bigint, price bigint"))
+    '("size" > "price")'
+    """
+    # Braces in a text must survive the composition of steps.
+    return native_sql(sql, schema).replace("{", "{{").replace("}", "}}")
+
 
 # Whole panes are added to every time, so that dividing rounds down before 1970 too; it is 73,000 years.
 _LONG_AGO_US = 2**61
@@ -44,7 +60,7 @@ _CALLS = {
 def program(
     prefix: Prefix, names: dict[Node, str], *, rejects: bool = False, time_range: TimeRange = ALL_TIMES
 ) -> Program:
-    """Translate a prefix; with `rejects`, rows on which an expression fails are put aside."""
+    """Translate a prefix; with `rejects`, rows on which an expression fails are rejected."""
     times = prefix.times
     inputs = _inputs(prefix, names) if rejects else None
     output, final = _partial(prefix, inputs) if prefix.partial else _rows(prefix)
@@ -56,8 +72,8 @@ def program(
         time_source=_time_source(prefix),
         time_range=time_range,
         late_node=late_name(names[prefix.late], prefix.late_side) if prefix.late else None,
-        late_window=prefix.late.window if isinstance(prefix.late, Grouped) else None,
-        lateness_us=prefix.late.lateness_us if isinstance(prefix.late, Grouped) else 0,
+        late_window=prefix.late.window if prefix.late else None,
+        lateness_us=prefix.late.lateness_us if prefix.late else 0,
         partial_node=names[prefix.partial] if prefix.partial else None,
         folds=_folds(prefix, names, inputs),
         inputs=inputs,
@@ -76,10 +92,10 @@ def _end(prefix: Prefix, names: dict[Node, str]) -> Step | None:
 
 
 def _probes(node: Node, schema: Schema) -> dict[str, Attempt]:
-    """Return what finds the part of an expression that failed; none where a part of it is only Spark's."""
+    """Return what finds the part of an expression that failed; none where a part of it runs in Spark only."""
     try:
         return attempts(row_expressions(node), schema)
-    except Stays:
+    except NotNative:
         return {}
 
 
@@ -103,12 +119,9 @@ def _time_source(prefix: Prefix) -> str | None:
     """Return the source's own column that the event time is, if nothing was computed on the way."""
     if prefix.times is None:
         return None
-    name = prefix.times.column
+    name: str | None = prefix.times.column
     for node in reversed(prefix.chain[: prefix.chain.index(prefix.times)]):
-        if isinstance(node, Rename):
-            name = dict(node.names).get(name, name)
-        elif isinstance(node, Select | WithColumns) and dict(node.columns).get(name, _quoted(name)) != _quoted(name):
-            return None
+        name = (node.carried or {}).get(name) if name is not None else None
     return name
 
 
@@ -191,36 +204,74 @@ def steps(
     for node in prefix.chain:
         tried = attempts(row_expressions(node), node.inputs[0].schema) if rejects else {}
         probes = tried or _probes(node, node.inputs[0].schema)
-        sql = _sql(node, timed, tried, time_range)
+        sql = native_lowering(node, _Rows(f", {TIME}" if timed else "", tried, time_range))
         found.append(Step(names[node], node.kind, sql, node.detail, tuple(tried.values()), tuple(probes.values())))
-        timed = timed or isinstance(node, EventTime)
+        timed = timed or node == prefix.times
     return tuple(found)
 
 
-def _sql(node: Node, timed: bool, tried: dict[str, Attempt], time_range: TimeRange) -> str:
-    keep_time = f", {TIME}" if timed else ""
-    rows = f"(SELECT *, {columns(tried.values())} FROM {{input}})" if tried else "{input}"
-    where = f" WHERE {succeeded(tried.values())}" if tried else ""
-    if isinstance(node, Filter):
-        if node.condition in tried:
-            one = tried[node.condition]
-            return f"SELECT * EXCLUDE ({one.column}) FROM {rows} WHERE {one.value}"
-        return f"SELECT * FROM {{input}} WHERE {expression(node.condition, node.input.schema)}"
-    if isinstance(node, Select):
-        return f"SELECT {_columns(node.columns, node.input.schema, tried)}{keep_time} FROM {rows}{where}"
-    if isinstance(node, WithColumns):
-        new = dict(node.columns)
-        pairs = tuple((n, new.get(n, _quoted(n))) for n in node.schema.names)
-        return f"SELECT {_columns(pairs, node.input.schema, tried)}{keep_time} FROM {rows}{where}"
-    if isinstance(node, Rename):
-        old = dict(node.names)
-        renamed = ", ".join(f"{quote(old.get(n, n))} AS {quote(n)}" for n in node.schema.names)
-        return f"SELECT {renamed}{keep_time} FROM {{input}}"
-    if isinstance(node, EventTime):
-        time = quote(node.column)
-        return f"SELECT *, {time} AS {TIME} FROM {{input}} WHERE {usable(time, time_range)}"
-    assert isinstance(node, Drop)
-    return f"SELECT {', '.join(map(quote, node.schema.names))}{keep_time} FROM {{input}}"
+@singledispatch
+def native_lowering(node: Node, rows: _Rows) -> str:
+    """Return a node of the native lane as SQL over `{input}`."""
+    message = f"{node.kind} has no lowering to the native lane"
+    raise PipelineError(message, node=node.label)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What a step reads: `time` is the column of event times, if they are declared; `tried` are attempts."""
+
+    time: str
+    tried: dict[str, Attempt]
+    time_range: TimeRange
+
+    @property
+    def source(self) -> str:
+        return f"(SELECT *, {columns(self.tried.values())} FROM {{input}})" if self.tried else "{input}"
+
+    @property
+    def where(self) -> str:
+        return f" WHERE {succeeded(self.tried.values())}" if self.tried else ""
+
+    def select(self, listed: Columns, schema: Schema) -> str:
+        return f"SELECT {_columns(listed, schema, self.tried)}{self.time} FROM {self.source}{self.where}"
+
+
+@native_lowering.register
+def _filter(node: Filter, rows: _Rows) -> str:
+    if node.condition in rows.tried:
+        one = rows.tried[node.condition]
+        return f"SELECT * EXCLUDE ({one.column}) FROM {rows.source} WHERE {one.value}"
+    return f"SELECT * FROM {{input}} WHERE {expression(node.condition, node.input.schema)}"
+
+
+@native_lowering.register
+def _select(node: Select, rows: _Rows) -> str:
+    return rows.select(node.columns, node.input.schema)
+
+
+@native_lowering.register
+def _with_columns(node: WithColumns, rows: _Rows) -> str:
+    new = dict(node.columns)
+    return rows.select(tuple((n, new.get(n, _quoted(n))) for n in node.schema.names), node.input.schema)
+
+
+@native_lowering.register
+def _rename(node: Rename, rows: _Rows) -> str:
+    old = dict(node.names)
+    renamed = ", ".join(f"{quote(old.get(n, n))} AS {quote(n)}" for n in node.schema.names)
+    return f"SELECT {renamed}{rows.time} FROM {{input}}"
+
+
+@native_lowering.register
+def _event_time(node: EventTime, rows: _Rows) -> str:
+    time = quote(node.column)
+    return f"SELECT *, {time} AS {TIME} FROM {{input}} WHERE {usable(time, rows.time_range)}"
+
+
+@native_lowering.register
+def _drop(node: Drop, rows: _Rows) -> str:
+    return f"SELECT {', '.join(map(quote, node.schema.names))}{rows.time} FROM {{input}}"
 
 
 def _quoted(name: str) -> str:
@@ -230,3 +281,19 @@ def _quoted(name: str) -> str:
 def _columns(listed: Columns, schema: Schema, tried: dict[str, Attempt]) -> str:
     values = (tried[sql].value if sql in tried else expression(sql, schema) for _, sql in listed)
     return ", ".join(f"{value} AS {quote(name)}" for value, (name, _) in zip(values, listed, strict=True))
+
+
+def attempts(wanted: Iterable[str], schema: Schema) -> dict[str, Attempt]:
+    """Return attempts for those of some expressions that can fail, by expression."""
+    risky = [sql for sql in dict.fromkeys(wanted) if can_fail(sql, schema)]
+    return {sql: _attempt(f"{TRIED}{number}", sql, schema) for number, sql in enumerate(risky)}
+
+
+def _attempt(column: str, sql: str, schema: Schema) -> Attempt:
+    found = []
+    for probe in probes(sql, schema):
+        try:
+            found.append((native_sql(probe.sql, schema), probe.reason))
+        except NotNative:
+            continue
+    return Attempt(column, native_sql(sql, schema), tuple(found), generic_reason(sql))

@@ -1,20 +1,115 @@
-"""What became of a job's state when its plan changed: the old plan and the new one, node by node."""
+"""State compatibility: what becomes of a job's state when its plan changed, node by node.
+
+An automatic name has the operator's method, and its outputs where another branch has the same method. So a new branch
+may change the automatic names of others. Those are still the same nodes: they feed the same outputs, and keep their
+state and counts. A name that the author gave is never matched with another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from penstock.errors import BadValue, choices
 from penstock.plan.fingerprint import Described
-from penstock.plan.naming import node_id, node_name
-from penstock.plan.process import ATTRIBUTE
-from penstock.plan.renaming import REMOVED, behind, renamed, renames
+from penstock.plan.naming import node_id, node_name, space
+from penstock.plan.operators.process import ATTRIBUTE
 
-# What becomes of a node: of its state, of a source or sink, or of one that has no past.
-Fate = Literal["kept", "empty", "lost", "goes on", "added", "removed", "changed", "same"]
 Plan = Mapping[str, Described]
+Outputs = frozenset[str]
+# Suffix of the id of a removed node, where another node has this id now.
+REMOVED = " (removed)"
+
+
+def by_ids(plan: Plan) -> dict[str, Described]:
+    """Return a plan by the ids of its nodes; older checkpoints have it by names."""
+    ids = {name: node_id(node.kind, node_name(node.kind, name)) for name, node in plan.items()}
+    return {ids[name]: replace(node, inputs=[ids.get(one, one) for one in node.inputs]) for name, node in plan.items()}
+
+
+def renames(old: Plan, new: Plan) -> dict[str, str]:
+    """Return the changed ids of operators: old -> new."""
+    before, after = _automatically_named(old), _automatically_named(new)
+    pairs: dict[str, str] = {}
+    for kind in dict.fromkeys(new[name].kind for name in after):
+        was = {name: fed for name, fed in before.items() if old[name].kind == kind}
+        now = {name: fed for name, fed in after.items() if new[name].kind == kind}
+        same = lambda a, b: lineage_of(a, old) == lineage_of(b, new)  # noqa: E731
+        pairs |= _paired(was, now, same)
+    found = {name: other for name, other in pairs.items() if name != other}
+    # A removed node must not be matched with a new one of the same name.
+    gone = [name for name in before if name not in pairs and name in after]
+    return found | {name: name + REMOVED for name in gone}
+
+
+def lineage_of(name: str, plan: Plan) -> object:
+    """Return all that decides which rows reach a node, without the names of nodes."""
+    node = plan.get(name)
+    return node and (node.code, [lineage_of(one, plan) for one in node.inputs])
+
+
+def renamed(plan: Plan, names: Mapping[str, str]) -> dict[str, Described]:
+    """Return a plan with other ids."""
+    return {
+        names.get(name, name): replace(node, inputs=[names.get(one, one) for one in node.inputs])
+        for name, node in plan.items()
+    }
+
+
+def _automatically_named(plan: Plan) -> dict[str, Outputs]:
+    """Return the operators with automatic names, each with the outputs it feeds: their names and targets."""
+    main, late = _fed(plan, with_late=False), _fed(plan, with_late=True)
+    mine = [name for name, node in plan.items() if space(node.kind) == "operator" and _is_automatic(name, node)]
+    outputs = {name: main.get(name) or late.get(name) or set() for name in mine}
+    return {name: frozenset({*fed, *(plan[sink].place for sink in fed)} - {""}) for name, fed in outputs.items()}
+
+
+def _is_automatic(name: str, node: Described) -> bool:
+    if node.named is not None:
+        return not node.named
+    return name == node.kind or name.startswith((f"{node.kind}-", f"{node.kind}_"))
+
+
+def _fed(plan: Plan, *, with_late: bool) -> dict[str, set[str]]:
+    """Return the sinks that each node feeds; with `with_late`, also those of late rows."""
+    found: dict[str, set[str]] = {}
+    for sink, node in plan.items():
+        waiting = list(node.inputs) if node.kind == "write" else []
+        while waiting:
+            name = waiting.pop()
+            one = plan.get(name)
+            if one is None or sink in found.setdefault(name, set()):
+                continue
+            found[name].add(sink)
+            if with_late or not (one.kind == "side" and one.does.startswith("late")):
+                waiting += one.inputs
+    return found
+
+
+def _paired(was: dict[str, Outputs], now: dict[str, Outputs], same: Callable[[str, str], bool]) -> dict[str, str]:
+    """Pair nodes of one kind: those that feed the same outputs, that share some with no other, or do the same."""
+    pairs: dict[str, str] = {}
+
+    def take(fits: Callable[[str, str], bool]) -> None:
+        for one in [name for name in was if name not in pairs]:
+            other = next((name for name in now if name not in pairs.values() and fits(one, name)), None)
+            if other is not None:
+                pairs[one] = other
+
+    take(lambda a, b: was[a] == now[b] and same(a, b))
+    take(lambda a, b: was[a] == now[b])
+    rest, free = [a for a in was if a not in pairs], [b for b in now if b not in pairs.values()]
+    shared = {a: [b for b in free if was[a] & now[b]] for a in rest}
+    for one, others in shared.items():
+        if len(others) == 1 and sum(others[0] in them for them in shared.values()) == 1:
+            pairs[one] = others[0]
+    take(same)
+    return pairs
+
+
+# What becomes of the state of a node, of a source or sink, or of a new node.
+Fate = Literal["kept", "empty", "lost", "continues", "added", "removed", "changed", "same"]
 _LEAVES = ("read", "write")
 
 
@@ -72,9 +167,9 @@ class Changes:
         return ", ".join([*parts, *([f"{', '.join(others)} changed"] if others else [])])
 
 
-_STATE: dict[Fate, str] = {"kept": "kept", "empty": "begins empty", "lost": "dropped"}
-_EDGES: tuple[Fate, ...] = ("goes on", "added", "removed")
-_FATES: dict[Fate, str] = {"kept": "kept", "empty": "begins empty", "lost": "LOST", "goes on": "goes on"}
+_STATE: dict[Fate, str] = {"kept": "kept", "empty": "starts empty", "lost": "dropped"}
+_EDGES: tuple[Fate, ...] = ("continues", "added", "removed")
+_FATES: dict[Fate, str] = {"kept": "kept", "empty": "starts empty", "lost": "LOST", "continues": "continues"}
 
 
 def compare(old: Plan, new: Plan) -> Changes:
@@ -90,25 +185,25 @@ def compare(old: Plan, new: Plan) -> Changes:
 
 
 def _called(change: Change, earlier: str | None) -> Change:
-    """Say how a node with state was called before."""
+    """Add the former name of a node with state."""
     if earlier is None or change.fate not in ("kept", "lost"):
         return change
-    return replace(change, said="; ".join(filter(None, [f"it was called '{earlier}'", change.said])))
+    return replace(change, said="; ".join(filter(None, [f"formerly '{earlier}'", change.said])))
 
 
 def check_names(allowed: Iterable[str], *plans: Plan) -> None:
-    """Refuse to drop what is not there."""
+    """Refuse to drop an unknown node."""
     known = list(dict.fromkeys(node_name(node.kind, id) for plan in plans for id, node in plan.items()))
     for name in allowed:
         if name not in known:
-            message = f"there is no node '{name}' to drop"
+            message = f"unknown node '{name}'"
             raise BadValue(message, node="--allow-drop", hint=choices("nodes", known, name))
 
 
-def reached_anew(old: Plan, new: Plan, sinks: Collection[str]) -> list[str]:
-    """Return those sinks that other rows reach now, or the same rows under another name."""
+def sinks_with_new_lineage(old: Plan, new: Plan, sinks: Collection[str]) -> list[str]:
+    """Return the sinks that get other rows now, or the same rows under another name."""
     ids = {node_id("write", name): name for name in sinks}
-    changed = [name for id, name in ids.items() if id in new and behind(id, old) != behind(id, new)]
+    changed = [name for id, name in ids.items() if id in new and lineage_of(id, old) != lineage_of(id, new)]
     renamed = [node_name("write", id) for id in new if id not in old and _renamed(id, old, new)]
     return changed + renamed
 
@@ -124,12 +219,12 @@ def _compared(id: str, was: Described | None, node: Described, renamed: str | No
         return Change(name, label, fate, said, reads)
     if differs := _differs(was.meaning, node.meaning):
         return Change(name, label, "lost", differs)
-    fate = "kept" if node.meaning else "goes on" if node.kind in _LEAVES else "same"
-    return Change(name, label, fate, _said(was, node), reads)
+    fate = "kept" if node.meaning else "continues" if node.kind in _LEAVES else "same"
+    return Change(name, label, fate, _difference(was, node), reads)
 
 
-def _said(was: Described, node: Described) -> str:
-    """Say what differs between two nodes whose state, if any, is the same."""
+def _difference(was: Described, node: Described) -> str:
+    """Return the difference of two nodes whose state, if any, is the same."""
     if was.place and node.place and was.place != node.place:
         return f"moved from {was.place}, where its earlier rows stay, to {node.place}"
     if was.does != node.does:
@@ -137,7 +232,7 @@ def _said(was: Described, node: Described) -> str:
         shared = head if was.does.startswith(head) and node.does.startswith(head) else ""
         return f"{was.does.removeprefix(shared)} -> {node.does.removeprefix(shared)}"
     if was.code != node.code:
-        return "writes otherwise than before" if node.kind == "write" else "its code changed"
+        return "has other options" if node.kind == "write" else "its code changed"
     return f"from {_inputs(was)} -> {_inputs(node)}" if was.inputs != node.inputs else ""
 
 
@@ -167,12 +262,12 @@ def _differs(was: dict[str, str], now: dict[str, str]) -> str:
 
 
 def _attribute(part: str, was: dict[str, str], now: dict[str, str]) -> bool:
-    """Say whether it is an attribute that only one plan has: the state of the others is what it was."""
+    """Return whether it is an attribute that only one plan has: the state of the others is what it was."""
     return part.startswith(ATTRIBUTE) and not (part in was and part in now)
 
 
 def _renamed(name: str, old: Plan, new: Plan) -> str | None:
-    """Return the old name of a sink that writes the same to the same place."""
+    """Return the old name of a sink that writes the same to the same target."""
     node = new[name]
     if node.kind != "write" or name in old:
         return None

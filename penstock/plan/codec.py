@@ -1,4 +1,4 @@
-"""Plans as JSON, for those that hold no Python functions."""
+"""Plans as JSON, without Python functions."""
 
 from __future__ import annotations
 
@@ -10,22 +10,16 @@ from typing import Any
 from penstock.contracts import Sink, Source
 from penstock.errors import BadValue, NotSerializable
 from penstock.masking import masked_spec
-from penstock.plan import explode, joins, nodes, stateful
-from penstock.plan.graph import Graph
-from penstock.plan.node import Node
+from penstock.plan.graph import Graph, writes_in
+
+# Their operators are decoded too.
+from penstock.plan.operators import deduplication, explode, joins, stateful  # noqa: F401
+from penstock.plan.operators.node import Node
+from penstock.plan.operators.stateless import Write
 from penstock.schema import Schema
 from penstock.windows import Window
 
 VERSION = 1
-_KINDS: dict[str, type[Node]] = {
-    kind.kind: kind
-    for kind in (
-        *(nodes.Read, nodes.Select, nodes.WithColumns, nodes.Filter, nodes.Drop, nodes.Rename),
-        *(nodes.Union, nodes.EventTime, nodes.Side, nodes.Write),
-        *(stateful.Deduplicate, stateful.Distinct, stateful.Aggregate, stateful.Top, explode.Explode),
-        *(joins.Join, joins.JoinAsof, joins.JoinTable),
-    )
-}
 FromSpec = Callable[[dict[str, Any]], Any]
 
 
@@ -46,8 +40,8 @@ def to_json(name: str, graph: Graph, pace: str, overload: str = "block") -> str:
 
 def from_json(
     text: str, source_from_spec: FromSpec, sink_from_spec: FromSpec
-) -> tuple[str, tuple[nodes.Write, ...], Sink | None, dict[str, str]]:
-    """Read a plan: its name, its outputs, where rejected rows go, and how it runs."""
+) -> tuple[str, tuple[Write, ...], Sink | None, dict[str, str]]:
+    """Read a plan: its name, its outputs, the sink of rejected rows, and pace and overload policy."""
     try:
         document = json.loads(text)
         version = document["penstock"]
@@ -58,18 +52,26 @@ def from_json(
         for entry in document["nodes"]:
             built.append(_decode_node(entry, built, source_from_spec, sink_from_spec))
         rejected = document["rejected_to"]
-        outputs = tuple(node for node in built if isinstance(node, nodes.Write))
+        outputs = writes_in(built)
         rejected_to = sink_from_spec(rejected["sink"]) if rejected else None
         how = {key: document[key] for key in ("pace", "overload") if key in document}
         return document["name"], outputs, rejected_to, how
     except (KeyError, TypeError, IndexError, json.JSONDecodeError) as error:
         message = f"this is not a plan: {error!r}"
-        raise BadValue(message, node="from_json", hint="pass what Pipeline.to_json() wrote") from error
+        raise BadValue(message, node="from_json", hint="pass the result of Pipeline.to_json()") from error
+
+
+def _kinds(base: type[Node] = Node) -> dict[str, type[Node]]:
+    """Return every operator that is defined, also those of users, by its kind."""
+    found = {base.kind: base} if "kind" in vars(base) else {}
+    for one in base.__subclasses__():
+        found |= _kinds(one)
+    return found
 
 
 def _encode_node(node: Node, ids: dict[Node, int], label: str) -> dict[str, Any]:
-    if node.functions or node.kind not in _KINDS:
-        message = "it calls Python, which cannot be written as JSON"
+    if node.functions:
+        message = "it calls Python functions, which cannot be written as JSON"
         raise NotSerializable(message, node=label, hint="submit the file that builds the pipeline instead")
     values = {part.name: getattr(node, part.name) for part in fields(node) if part.init}
     encoded = {key: _encode(value, ids, label) for key, value in values.items() if value is not None}
@@ -97,7 +99,7 @@ def _encode(value: Any, ids: dict[Node, int], label: str) -> Any:
 
 def _decode_node(entry: dict[str, Any], built: list[Node], source: FromSpec, sink: FromSpec) -> Node:
     values = dict(entry)
-    kind = _KINDS[values.pop("kind")]
+    kind = _kinds()[values.pop("kind")]
     return kind(**{key: _decode(value, built, source, sink) for key, value in values.items()})
 
 

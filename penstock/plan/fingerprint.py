@@ -2,7 +2,7 @@
 
 Spark accepts a changed window length on an old checkpoint in silence, so state is bound to a fingerprint of what
 gives it its meaning: keys and their types, window, delay, lateness and what is merged. Stateless nodes do not count,
-nor do the names and places of results: those are made of the state anew.
+nor do the names and places of results: those are computed from the state.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import singledispatch
 from types import CodeType
 from typing import Any
 
 from penstock.aggregates import Aggregator
 from penstock.contracts import Connector, Source
 from penstock.durations import span_text
-from penstock.plan.graph import Graph, aside, upstream
-from penstock.plan.lags import lag_us
+from penstock.plan.graph import Graph, late_output_of, upstream
 from penstock.plan.naming import node_id
-from penstock.plan.node import BUCKETS, SINCE_LATER, Node
-from penstock.plan.nodes import EventTime, Write
-from penstock.plan.partials import halves
-from penstock.plan.queries import over_all_time
-from penstock.plan.stateful import Aggregate, Deduplicate, Grouped, Reduce, Top
+from penstock.plan.operators.node import BUCKETS, SINCE_LATER, Node
+from penstock.plan.operators.stateful import Aggregate
+from penstock.plan.operators.two_phase_aggregates import two_phase
+from penstock.plan.physical.queries import event_times_of
+from penstock.plan.physical.watermark_lag import lag_us
 from penstock.process import Process
 from penstock.schema import Schema
 from penstock.windows import Window
@@ -33,10 +33,10 @@ from penstock.windows import Window
 
 @dataclass(frozen=True)
 class Described:
-    """What a checkpoint keeps of a node.
+    """What a checkpoint stores about a node.
 
-    `meaning` is what gives its state its meaning, part by part; empty if it has none. `does` is for people; `code` is
-    a hash of its arguments and of the functions that it calls; `place` is where a sink's rows go. `named` says whether
+    `meaning` is what its state depends on, by name; empty if it has none. `does` is for people; `code` is
+    a hash of its arguments and of the functions that it calls; `place` is where a sink's rows go. `named` is whether
     its author named it; older checkpoints do not.
     """
 
@@ -55,12 +55,12 @@ def described(graph: Graph) -> dict[str, Described]:
     sink = graph.rejected_to
     if sink is not None:
         does = f"rejected rows to {type(sink).__name__}"
-        found[node_id("write", sink.name)] = Described("write", [], does, _code(sink), {}, sink.goes_to())
+        found[node_id("write", sink.name)] = Described("write", [], does, _code(sink), {}, sink.describe_target())
     return found
 
 
 def fingerprint(node: Node) -> str:
-    """Return a short hash that changes when the node's state would change its meaning."""
+    """Return a short hash of what the node's state depends on: if it changes, the state is incompatible."""
     return _hash(meaning(node))
 
 
@@ -71,49 +71,42 @@ def fingerprints(graph: Graph) -> dict[str, str]:
 
 def skeleton(graph: Graph) -> str:
     """Return the hash of all that Spark's checkpoint depends on: sources, their branches, and state."""
-    main = [write for write in graph.writes if aside(write) is None]
+    main = [write for write in graph.writes if late_output_of(write) is None]
     reads = [[graph.own_name(node) for node in upstream(write) if node in graph.reads] for write in main]
     modes = [write.updating for write in main]
     return _hash([reads, modes, fingerprints(graph)])
 
 
 def meaning(node: Node) -> dict[str, str]:
-    """Return what gives a node's state its meaning, part by part."""
+    """Return what a node's state depends on, by name."""
     if not node.stateful:
         return {}
-    delays = sorted({n.max_delay_us for n in upstream(node) if isinstance(n, EventTime)})
-    if over_all_time(node):
-        # No row waits for the watermark, nor is forgotten by it.
-        return node.kept
+    held = _held(node)
+    if node.over_all_time:
+        # No row waits for the watermark, nor expires by it.
+        return held
+    delays = sorted({time.max_delay_us for time in event_times_of(node)})
     common = {"max_delay": ", ".join(map(span_text, delays))} if delays else {}
     common |= {"buckets": str(BUCKETS)} if node.bucketed else {}
-    # Spark's own windows and joins keep times that are later by it.
+    # The state of Spark's own windows and joins has times that are later by it.
     common |= {"lag": span_text(lag)} if (lag := lag_us(node)) and not node.bucketed else {}
-    if isinstance(node, Deduplicate):
-        # Spark's own operator held the keys before, by the watermark: not what this one needs.
-        rule = {"compared with": "rows that were kept"}
-        return {"keys": _keys(node.keys, node), "within": span_text(node.within_us), **common, **rule}
-    if not isinstance(node, Grouped):
-        return {**node.kept, **common}
-    parts = {"keys": _keys(node.keys, node), "window": str(node.window or "none"), "emit": str(node.emit), **common}
-    parts["allowed_lateness"] = span_text(node.lateness_us)
-    if isinstance(node, Aggregate):
-        parts["aggregates"] = "; ".join(_held(node))
-    if isinstance(node, Reduce):
-        parts["rows"] = node.input.schema.ddl
-    if isinstance(node, Top):
-        parts |= {"rows": node.input.schema.ddl, "top": f"{node.n} by {node.by}"}
-    return parts
+    return {**held, **common}
 
 
-def _keys(keys: tuple[str, ...], node: Node) -> str:
-    types = node.inputs[0].schema.types
-    return ", ".join(f"{key} {types[key]}" for key in keys) or "none"
+@singledispatch
+def _held(node: Node) -> dict[str, str]:
+    """What a node declares of its state."""
+    return node.kept
 
 
-def _held(node: Aggregate) -> list[str]:
+@_held.register
+def _held_by_aggregate(node: Aggregate) -> dict[str, str]:
+    return {**node.kept, "aggregates": "; ".join(_aggregates(node))}
+
+
+def _aggregates(node: Aggregate) -> list[str]:
     """What Spark's state holds, in its order: merged partials or whole aggregates, whichever lane made them."""
-    split = halves(node)
+    split = two_phase(node)
     if isinstance(split, str):
         return [what if isinstance(what, str) else _aggregator(what) for _, what in node.aggregates]
     return [*split.held, *(_aggregator(node.python[name]) for name in split.folded)]
@@ -125,8 +118,7 @@ def _aggregator(what: Aggregator) -> str:
 
 def _described(node: Node, graph: Graph) -> Described:
     inputs = [graph.id(one) for one in node.inputs]
-    place = node.sink.goes_to() if isinstance(node, Write) else ""
-    return Described(node.kind, inputs, node.detail, _code(node), meaning(node), place, node.name is not None)
+    return Described(node.kind, inputs, node.detail, _code(node), meaning(node), node.target, node.name is not None)
 
 
 def _code(value: Any) -> str:
@@ -134,7 +126,7 @@ def _code(value: Any) -> str:
 
 
 def _parts(value: Any) -> Any:
-    """Return what tells two values apart, the code of functions included; names and inputs of nodes do not count."""
+    """Return what distinguishes two values, the code of functions included; names and inputs of nodes do not count."""
     if isinstance(value, Node):
         own = [part.name for part in fields(value) if part.init and part.name not in ("name", "input", "streams")]
         later = {part.name: part.default for part in fields(value) if part.metadata == SINCE_LATER}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from graphlib import TopologicalSorter
+from typing import cast
 
 from penstock.contracts import REJECTED, Sink
 from penstock.errors import MissingSink
-from penstock.plan.expressions import predicate, scalar
 from penstock.plan.naming import node_id, own_names, public_names
-from penstock.plan.node import Node
-from penstock.plan.nodes import Read, Side, Write
+from penstock.plan.operators.node import Node
+from penstock.plan.operators.stateless import EventTime, Read, Side, Write
+from penstock.plan.sql_expressions.expression import predicate, scalar
 
 
 class Graph:
@@ -27,7 +28,7 @@ class Graph:
             raise MissingSink(message, hint="end a stream with .to(sink) and pass it to Pipeline")
         self.rejected_to = rejected_to
         if rejected_to is not None:
-            rejected_to.fits(REJECTED, ())
+            rejected_to.validate(REJECTED, ())
         if rejected_to is not None and rejected_to.row_key is not None:
             scalar(rejected_to.row_key, REJECTED, node=f"rejected_to '{rejected_to.name}' key")
         if rejected_to is not None and rejected_to.row_removed is not None:
@@ -39,16 +40,21 @@ class Graph:
     @cached_property
     def reads(self) -> tuple[Read, ...]:
         """The sources."""
-        return tuple(node for node in self.nodes if isinstance(node, Read))
+        return reads_in(self.nodes)
 
     @cached_property
     def writes(self) -> tuple[Write, ...]:
         """The outputs."""
-        return tuple(node for node in self.nodes if isinstance(node, Write))
+        return writes_in(self.nodes)
+
+    @cached_property
+    def event_times(self) -> tuple[EventTime, ...]:
+        """The nodes that declare an event time."""
+        return event_times_in(self.nodes)
 
     @cached_property
     def stateful(self) -> tuple[Node, ...]:
-        """The nodes that keep state."""
+        """The stateful nodes."""
         return tuple(node for node in self.nodes if node.stateful)
 
     def name(self, node: Node) -> str:
@@ -56,11 +62,11 @@ class Graph:
         return self.names[node]
 
     def own_name(self, node: Node) -> str:
-        """The node's name among the sources, operators or sinks: state, ledgers and offsets go by it."""
+        """The node's name among the sources, operators or sinks: state, ledgers and offsets are stored under it."""
         return self.own_names[node]
 
     def id(self, node: Node) -> str:
-        """What a checkpoint knows the node by."""
+        """The id of the node in a checkpoint."""
         return node_id(node.kind, self.own_names[node])
 
     def label(self, node: Node) -> str:
@@ -68,8 +74,27 @@ class Graph:
         return f"{node.kind} '{self.own_names[node]}'"
 
     def consumers(self, node: Node) -> tuple[Node, ...]:
-        """The nodes that the node's rows go to."""
+        """The nodes directly downstream."""
         return tuple(other for other in self.nodes if any(one == node for one in other.inputs))
+
+    def main_consumers(self, node: Node) -> tuple[Node, ...]:
+        """The nodes that the rows of its main output go to."""
+        return tuple(other for other in self.consumers(node) if other.side_of is None)
+
+
+def reads_in(nodes: Iterable[Node]) -> tuple[Read, ...]:
+    """Return the sources among nodes."""
+    return tuple(node for node in nodes if isinstance(node, Read))
+
+
+def writes_in(nodes: Iterable[Node]) -> tuple[Write, ...]:
+    """Return the outputs among nodes."""
+    return tuple(node for node in nodes if isinstance(node, Write))
+
+
+def event_times_in(nodes: Iterable[Node]) -> tuple[EventTime, ...]:
+    """Return the nodes among others that declare an event time."""
+    return tuple(node for node in nodes if isinstance(node, EventTime))
 
 
 def upstream(node: Node) -> Iterator[Node]:
@@ -84,26 +109,24 @@ def upstream(node: Node) -> Iterator[Node]:
     yield from seen
 
 
-def stateful_above(node: Node) -> list[Node]:
-    """Return the stateful nodes that a node needs as Spark counts them: from the sink up, a shared one each time."""
-    above = [found for one in node.inputs for found in stateful_above(one)]
-    return [node, *above] if node.stateful else above
+def stateful_upstream(node: Node) -> list[Node]:
+    """Return the stateful nodes upstream of a node as Spark counts them: from the sink up, a shared one each time."""
+    found = [found for one in node.inputs for found in stateful_upstream(one)]
+    return [node, *found] if node.stateful else found
 
 
-def aside(node: Node) -> Side | None:
-    """Return the late rows that a node handles, if it stands behind a `late` side output."""
-    late = (n for n in upstream(node) if isinstance(n, Side) and n.put_aside)
-    return next(late, None)
+def late_output_of(node: Node) -> Side | None:
+    """Return the side output of late rows that a node is downstream of, if there is one."""
+    return next((cast("Side", one) for one in upstream(node) if one.is_late_output), None)
 
 
 def _with_late(outputs: tuple[Write, ...]) -> tuple[Write, ...]:
-    """Add the outputs that `late_to` asks for: it is short for `.side("late").to(sink)`."""
+    """Add the outputs of `late_to`, which is short for `.side("late").to(sink)`."""
     asked: dict[Write, None] = dict.fromkeys(outputs)
     for output in outputs:
         for node in upstream(output):
-            sink = getattr(node, "late_to", None)
-            if sink is not None:
-                asked[Write(input=Side(input=node, output="late"), sink=sink)] = None
+            if node.late_to is not None:
+                asked[Write(input=Side(input=node, output="late"), sink=node.late_to)] = None
     return tuple(asked)
 
 

@@ -14,19 +14,18 @@ from typing import Literal
 
 from penstock.contracts import Sink
 from penstock.errors import BadValue, DuplicateName
-from penstock.plan.node import Node
-from penstock.plan.nodes import Read, Side, Write
+from penstock.plan.operators.node import Node
 
 Space = Literal["source", "operator", "sink"]
 Nodes = tuple[Node, ...]
-# Sources of Penstock's own that a query may have beside the user's.
+# Internal sources that a query may have beside the user's.
 RESERVED = ("clock", "wakeups")
 LONGEST = 200
-NAME_RULE = f"use letters, digits, '-', '_' and '.', at least one of them no '.', in up to {LONGEST} bytes"
+NAME_RULE = f"use letters, digits, '-', '_' and '.', not only dots, in up to {LONGEST} bytes"
 
 
 def is_name(name: object) -> bool:
-    """Say whether a user may call a node or a pipeline so: it is a part of files' names too.
+    """Return whether a node or a pipeline may have this name: it is also a part of file names.
 
     >>> is_name("größe.1"), is_name(".."), is_name("a/b")
     (True, False, False)
@@ -42,7 +41,7 @@ def space(kind: str) -> Space:
 
 
 def node_id(kind: str, name: str) -> str:
-    """Return what a checkpoint knows a node by: no two nodes of a plan have the same.
+    """Return the id of a node in a checkpoint: unique in a plan.
 
     >>> node_id("read", "trades"), node_id("aggregate", "vwap"), node_id("write", "trades")
     ('source trades', 'vwap', 'sink trades')
@@ -51,7 +50,7 @@ def node_id(kind: str, name: str) -> str:
 
 
 def node_name(kind: str, id: str) -> str:
-    """Return the name in an id; older checkpoints have names alone."""
+    """Return the name in an id; older checkpoints have names only."""
     return id if space(kind) == "operator" else id.removeprefix(f"{space(kind)} ")
 
 
@@ -59,19 +58,17 @@ def own_names(nodes: Nodes, rejected_to: Sink | None) -> dict[Node, str]:
     """Name every node; no two of a namespace have the same name."""
     names: dict[Node, str] = {}
     for node in nodes:
-        if isinstance(node, Read | Write):
-            names[node] = node.name or (node.source.name if isinstance(node, Read) else node.sink.name)
-        elif node.name:
-            names[node] = node.name
+        if node.default_name:
+            names[node] = node.default_name
     _check_spaces(names, rejected_to)
     names |= _automatic([node for node in nodes if node not in names], names)
     return {node: names[node] for node in nodes}
 
 
 def public_names(names: Mapping[Node, str]) -> dict[Node, str]:
-    """Return names that tell all nodes apart: where namespaces share one, it is the source's, or the operator's.
+    """Return names that are unique among all nodes: where namespaces share one, the source has it, or the operator.
 
-    The others are called `sink trades`, or by their kind. Counts and rejected rows go by these names.
+    The others are called `sink trades`, or by their kind. Counts and rejected rows have these names.
     """
     first: dict[str, Node] = {}
     for wanted in ("source", "operator", "sink"):
@@ -79,7 +76,7 @@ def public_names(names: Mapping[Node, str]) -> dict[Node, str]:
             if space(node.kind) == wanted:
                 first.setdefault(name, node)
     return {
-        node: name if first[name] is node else f"{'sink' if isinstance(node, Write) else node.kind} {name}"
+        node: name if first[name] is node else f"{'sink' if space(node.kind) == 'sink' else node.kind} {name}"
         for node, name in names.items()
     }
 
@@ -95,12 +92,12 @@ def _check_spaces(names: Mapping[Node, str], rejected_to: Sink | None) -> None:
                 same = [node for node in mine if names[node] == name]
                 raise _rejected_clash(name, times) if times > len(same) else _clash(name, same, times)
         if wanted == "source" and (taken := [name for name in RESERVED if name in counts]):
-            message = f"a source cannot be called '{taken[0]}': Penstock has one of that name in its own plans"
-            raise BadValue(message, node=f"read '{taken[0]}'", hint='call it otherwise: .named("...")')
+            message = f"the name '{taken[0]}' is reserved for an internal source"
+            raise BadValue(message, node=f"read '{taken[0]}'", hint='choose another name: .named("...")')
 
 
 def _automatic(nodes: list[Node], given: Mapping[Node, str]) -> dict[Node, str]:
-    """Name operators that have no name of their own: after their method, or after that and the outputs they feed."""
+    """Name operators that the user did not name: after their method, or after that and the outputs they feed."""
     outputs = fed(nodes, given)
     taken = {name for node, name in given.items() if space(node.kind) == "operator"}
     found: dict[Node, str] = {}
@@ -128,30 +125,30 @@ def fed(nodes: list[Node], names: Mapping[Node, str]) -> dict[Node, tuple[str, .
     main: dict[Node, set[str]] = {node: set() for node in nodes}
     late: dict[Node, set[str]] = {node: set() for node in nodes}
     for write, name in names.items():
-        if isinstance(write, Write):
+        if space(write.kind) == "sink":
             _feed(write, name, main, late)
     return {node: tuple(sorted(main[node] or late[node])) for node in nodes}
 
 
-def _feed(write: Write, name: str, main: dict[Node, set[str]], late: dict[Node, set[str]]) -> None:
+def _feed(write: Node, name: str, main: dict[Node, set[str]], late: dict[Node, set[str]]) -> None:
     seen: set[tuple[Node, bool]] = set()
     waiting = [(one, False) for one in write.inputs]
     while waiting:
-        found, behind = waiting.pop()
-        if (found, behind) in seen:
+        found, is_late = waiting.pop()
+        if (found, is_late) in seen:
             continue
-        seen.add((found, behind))
+        seen.add((found, is_late))
         if found in main:
-            (late if behind else main)[found].add(name)
-        behind = behind or (isinstance(found, Side) and found.put_aside)
-        waiting += [(one, behind) for one in found.inputs]
+            (late if is_late else main)[found].add(name)
+        is_late = is_late or found.is_late_output
+        waiting += [(one, is_late) for one in found.inputs]
 
 
 def _clash(name: str, nodes: list[Node], times: int) -> DuplicateName:
     kinds = ", ".join(dict.fromkeys(node.kind for node in nodes))
     message = f"the name '{name}' is used {times} times ({kinds})"
     where = "they feed the same outputs: " if nodes and space(nodes[0].kind) == "operator" else ""
-    hint = f'{where}give one of them a name of its own: .named("..."), so that state and counts stay apart'
+    hint = f'{where}give one of them a name of its own: .named("..."), so that state and counts are separate'
     return DuplicateName(message, node=name, hint=hint)
 
 

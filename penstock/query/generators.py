@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from penstock.errors import BadExpression, choices
-from penstock.plan.explode import GENERATORS, Explode, check_names, generated
-from penstock.plan.functions import is_generator
+from penstock.plan.operators.explode import GENERATORS, Explode, check_names, generated
+from penstock.plan.sql_expressions.functions import is_generator
+from penstock.query.parsing import NODE, body_of, call_of, fresh, text_of
 from penstock.query.scope import Scope
-from penstock.query.syntax import NODE, body_of, call_of, fresh, text_of
 from penstock.stream import Stream
 
 

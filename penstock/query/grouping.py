@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from sqlglot import exp
 
 from penstock.errors import BadExpression, choices
-from penstock.plan.expressions import aggregate_calls, scalar
-from penstock.plan.stateful import Distinct
+from penstock.plan.operators.deduplication import Distinct
+from penstock.plan.sql_expressions.expression import aggregate_calls, scalar
+from penstock.query.parsing import NODE, WINDOW_CALLS, call_of, fresh, text_of
 from penstock.query.scope import Scope
-from penstock.query.syntax import NODE, WINDOW_CALLS, call_of, fresh, text_of
 from penstock.query.windows import check_calls, common_window, is_window, names_window, window_calls, with_bounds
 from penstock.schema import quoted
 from penstock.stream import Stream
@@ -169,7 +169,7 @@ def _check_determined(part: exp.Expr, group: _Group) -> None:
 
 
 def _is_open(tree: exp.Expr, group: _Group) -> bool:
-    """Say whether a tree has columns, outside of aggregates, that are neither keys nor bounds of the window."""
+    """Return whether a tree has columns, outside of aggregates, that are neither keys nor bounds of the window."""
     # A key may be shown under the name of another column of the stream.
     keys = {sql: f"\0{number}" for number, sql in enumerate(group.inner)}
     known = {*keys.values(), *(("window_start", "window_end") if group.window else ())}
@@ -213,7 +213,7 @@ def _shown(item: Item, aggregates: Mapping[str, str], group: _Group) -> str:
 
 
 def _with_items(tree: exp.Expr, items: Sequence[Item], results: set[str], scope: Scope) -> exp.Expr:
-    """Let HAVING name an expression of SELECT by its alias, where that is no column of the stream or of the results."""
+    """Let HAVING use an alias of SELECT that is not a column of the stream or of the results."""
     bodies = {item.name: item.body for item in items if item.name not in {*results, *scope.stream.schema.names}}
     whole = exp.Paren(this=tree)
     for column in list(whole.find_all(exp.Column)):
@@ -224,7 +224,7 @@ def _with_items(tree: exp.Expr, items: Sequence[Item], results: set[str], scope:
 
 
 def _over_results(tree: exp.Expr, aggregates: dict[str, str], group: _Group, items: Sequence[Item]) -> str:
-    """Return an expression of aggregates as one over results; aggregates that are no item get a column of their own."""
+    """Return an expression of aggregates as one over results; those not in SELECT get a column of their own."""
     whole = exp.Paren(this=tree)
     for call in [_with_clauses(one) for one in aggregate_calls(whole) if not _inside(one)]:
         sql = text_of(group.replaced(call, group.inner))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlglot import exp
 
 from penstock.errors import BadExpression, choices
-from penstock.query.syntax import NODE
+from penstock.query.parsing import NODE
 from penstock.stream import Stream
 
 
@@ -50,7 +50,7 @@ class Scope:
         return found
 
     def resolved(self, tree: exp.Expr) -> exp.Expr:
-        """Return a tree in which columns have the stream's names; names that are no columns are left."""
+        """Return a tree in which columns have the stream's names; names that are not columns are left."""
         whole = exp.Paren(this=tree.copy())
         for column in list(whole.find_all(exp.Column)):
             if not isinstance(column.this, exp.Star):

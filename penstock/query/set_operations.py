@@ -1,4 +1,4 @@
-"""UNION: the rows of two queries together."""
+"""UNION of two queries."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from penstock.errors import BadExpression
-from penstock.plan.types import STRING, common_of_two, read
-from penstock.query.syntax import NODE
+from penstock.plan.sql_expressions.types import STRING, common_of_two, read
+from penstock.query.parsing import NODE
 from penstock.schema import Field, quoted
 from penstock.stream import Stream
 
 
 def united(tree: exp.Union, left: Stream, right: Stream) -> Stream:
-    """Put the rows of two queries together: by the places of their columns, as Spark does, under the left's names."""
+    """Return the union of two queries: columns match by position, as in Spark, and have the left's names."""
     if tree.args.get("by_name") and set(left.schema.names) == set(right.schema.names):
         right = right.select(*map(quoted, left.schema.names))
     mine, theirs = left.schema.fields, right.schema.fields

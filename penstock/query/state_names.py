@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from penstock.plan.graph import upstream
-from penstock.plan.node import Node
+from penstock.plan.operators.node import Node
 from penstock.stream import Stream
 
 
 def with_state_names(stream: Stream, inputs: Iterable[Stream], tables: Mapping[Node, str]) -> Stream:
-    """Name state that would have the same name as another; the outermost keeps the name of its method.
+    """Name state that would have the same name as another; the outermost has the name of its method.
 
-    What a query had no clash in keeps its names, and so its state.
+    Without a clash, names do not change, and so state is kept.
     """
     given = {node for one in inputs for node in upstream(one.node)}
     mine = [node for node in upstream(stream.node) if node.stateful and node.name is None and node not in given]
@@ -37,7 +37,7 @@ def _only(name: str | None, names: Mapping[Node, str | None]) -> bool:
 
 
 def _table_of(node: Node, tables: Mapping[Node, str]) -> str | None:
-    """Return the innermost table that a node stands in."""
+    """Return the innermost table that a node is in."""
     sizes = {name: len(list(upstream(top))) for top, name in tables.items() if node in upstream(top)}
     return min(sizes, key=lambda name: sizes[name], default=None)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from penstock.errors import BadExpression, MissingEventTime, choices
-from penstock.plan.queries import times_of
-from penstock.query.syntax import NODE, WINDOW_CALLS, call_of, text_of
+from penstock.plan.physical.queries import event_times_of
+from penstock.query.parsing import NODE, WINDOW_CALLS, call_of, text_of
 from penstock.stream import Stream
 from penstock.windows import Window, session, sliding, tumbling
 
@@ -18,7 +18,7 @@ _UNITS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day":
 
 
 def is_window(tree: exp.Expr) -> bool:
-    """Say whether a tree is a window of GROUP BY."""
+    """Return whether a tree is a window of GROUP BY."""
     return call_of(tree) in WINDOW_CALLS
 
 
@@ -35,7 +35,7 @@ def window_calls(tree: exp.Expr) -> list[exp.Expr]:
 
 
 def names_window(tree: exp.Expr, names: set[str]) -> bool:
-    """Say whether a tree has a column that is a window, or a bound of one, by one of these names."""
+    """Return whether a tree has a column that is a window, or a bound of one, by one of these names."""
     return any(column.parts[0].name in names for column in tree.find_all(exp.Column))
 
 
@@ -60,7 +60,7 @@ def check_calls(trees: Iterable[exp.Expr], window: Window | None, stream: Stream
 
 
 def refuse_ungrouped(trees: Iterable[exp.Expr]) -> None:
-    """Refuse windows where there is no GROUP BY."""
+    """Refuse windows without GROUP BY."""
     for call in (one for tree in trees for one in window_calls(tree)):
         message = f"GROUP BY is missing: {text_of(call)} is the window of a group"
         hint = f"GROUP BY {text_of(call)}, or use date_trunc('minute', ts) for a row's own minute"
@@ -88,11 +88,11 @@ def window_of(call: exp.Expr, stream: Stream) -> Window:
 
 
 def _check_time(tree: exp.Expr | None, stream: Stream, text: str) -> None:
-    """Refuse a window over another column than the event time, which results would silently go by."""
-    declared = {time.column for time in times_of(stream.node)}
+    """Refuse a window over another column than the event time, which results would silently use."""
+    declared = {time.column for time in event_times_of(stream.node)}
     mine = isinstance(tree, exp.Column) and (tree.name in declared or not declared & set(stream.schema.names))
     if tree is not None and not mine and call_of(tree) != "window_time":
-        message = f"GROUP BY {text}: windows go by the event time, and {text_of(tree)} is not it"
+        message = f"GROUP BY {text}: windows use the event time, and {text_of(tree)} is not it"
         raise BadExpression(message, node=NODE, hint=choices("event time", declared & set(stream.schema.names)))
 
 
@@ -128,7 +128,7 @@ def _bound(parts: list[str], text: str) -> exp.Expr:
 
 
 def _span(tree: exp.Expr) -> str:
-    """Turn Spark's '60 seconds' into Penstock's "60s"."""
+    """Convert Spark's '60 seconds' to Penstock's "60s"."""
     text = f"{tree.this.name} {tree.args['unit'].name}" if isinstance(tree, exp.Interval) else tree.name
     words = text.lower().removeprefix("interval ").split()
     if len(words) == 2 and words[1].rstrip("s") in _UNITS:

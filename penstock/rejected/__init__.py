@@ -1,1 +1,1 @@
-"""Rejected rows: what they hold, and how they go back into the job that refused them."""
+"""Rejected rows: their schema, and their replay into the source that they came from."""

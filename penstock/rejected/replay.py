@@ -1,28 +1,30 @@
-"""Replay: rejected rows go back into the source that they came from, each once, and the job reads them as any row."""
+"""Replay: writes rejected rows back to the source that they came from, each once; the job reads them as new rows."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+from penstock.connectors.topics.source import TopicSource
 from penstock.errors import CannotReplay
-from penstock.folders import Folder
-from penstock.pipeline import Pipeline
-from penstock.plan.nodes import Read
-from penstock.rejected.journal import Replays
-from penstock.rejected.payloads import Return
-from penstock.rejected.recovery import Lost, read_of, source_values
+from penstock.plan.graph import Graph, reads_in, upstream
+from penstock.plan.operators.node import Node
+from penstock.plan.operators.stateless import (
+    Read,
+)
 from penstock.rejected.rows import RejectedRow, identified
-from penstock.rejected.targets import Target, target_of
+from penstock.rejected.targets import Replays, ReturnedRow, Target, target_of
 from penstock.settings import Settings
+from penstock.storage.folders import Folder
 
 Why = tuple[str, str]
 
 
 @dataclass
 class Replayed:
-    """What a replay did, or would do: rows by source, and by node and reason those that cannot go back."""
+    """The result of a replay: rows by source, and by node and reason those that cannot be replayed."""
 
     rows: dict[str, int] = field(default_factory=dict)
     into: dict[str, str] = field(default_factory=dict)
@@ -31,8 +33,20 @@ class Replayed:
     lost: Counter[Why] = field(default_factory=Counter)
 
 
+class NamedGraph(Protocol):
+    """What replay reads of a pipeline."""
+
+    @property
+    def name(self) -> str:
+        """The name of the pipeline."""
+
+    @property
+    def graph(self) -> Graph:
+        """Its nodes."""
+
+
 def replay(
-    pipeline: Pipeline,
+    pipeline: NamedGraph,
     rejected: Sequence[RejectedRow],
     checkpoint: Folder,
     settings: Settings,
@@ -41,14 +55,14 @@ def replay(
     reason: str | None = None,
     dry_run: bool = False,
 ) -> Replayed:
-    """Send rows back that were not sent before; `node` and `reason` choose some, `dry_run` only counts."""
+    """Write back rows that were not replayed before; `node` and `reason` select some, `dry_run` only counts."""
     chosen = [
         (id, row)
         for id, row in identified(rejected)
         if (node is None or row.node == node) and (reason is None or reason in row.reason)
     ]
     done = Replayed()
-    by_source: dict[Read, list[tuple[str, RejectedRow, Return]]] = {}
+    by_source: dict[Read, list[tuple[str, RejectedRow, ReturnedRow]]] = {}
     for id, row, read, back in _ways_back(chosen, pipeline, done):
         by_source.setdefault(read, []).append((id, row, back))
     for read, rows in by_source.items():
@@ -57,32 +71,32 @@ def replay(
 
 
 def _ways_back(
-    chosen: list[tuple[str, RejectedRow]], pipeline: Pipeline, done: Replayed
-) -> Iterator[tuple[str, RejectedRow, Read, Return]]:
+    chosen: list[tuple[str, RejectedRow]], pipeline: NamedGraph, done: Replayed
+) -> Iterator[tuple[str, RejectedRow, Read, ReturnedRow]]:
     for id, row in chosen:
         try:
             read = read_of(row, pipeline.graph)
             yield id, row, read, _back(row, read, pipeline)
-        except Lost as lost:
+        except SourceRowLost as lost:
             done.lost[row.node, str(lost)] += 1
 
 
-def _back(row: RejectedRow, read: Read, pipeline: Pipeline) -> Return:
+def _back(row: RejectedRow, read: Read, pipeline: NamedGraph) -> ReturnedRow:
     if row.node == pipeline.graph.name(read) and row.raw is not None:
         if not row.raw:
-            message = f"its bytes are gone: {row.reason}"
-            raise Lost(message)
-        return Return(row.raw, {}, row.position)
+            message = f"its bytes are lost: {row.reason}"
+            raise SourceRowLost(message)
+        return ReturnedRow(row.raw, {}, row.position)
     if row.row is None:
-        message = "neither its bytes nor its values were kept"
-        raise Lost(message)
-    return Return(None, source_values(row, pipeline.graph), row.position)
+        message = "neither its bytes nor its values were stored"
+        raise SourceRowLost(message)
+    return ReturnedRow(None, source_values(row, pipeline.graph), row.position)
 
 
 def _into(
     read: Read,
-    rows: list[tuple[str, RejectedRow, Return]],
-    pipeline: Pipeline,
+    rows: list[tuple[str, RejectedRow, ReturnedRow]],
+    pipeline: NamedGraph,
     checkpoint: Folder,
     settings: Settings,
     done: Replayed,
@@ -90,8 +104,8 @@ def _into(
     dry_run: bool,
 ) -> None:
     name, source = pipeline.graph.name(read), read.source
-    source.under(settings.files)
-    source.within(pipeline.name, settings)
+    source.set_base_path(settings.files)
+    source.configure(pipeline.name, settings)
     source.check()
     replays = Replays(checkpoint, name)
     target = target_of(source, pipeline.name, replays)
@@ -105,11 +119,61 @@ def _into(
         _write(replays, target, newest + 1, fresh)
 
 
-def _write(replays: Replays, target: Target, number: int, rows: list[tuple[str, RejectedRow, Return]]) -> None:
+def _write(replays: Replays, target: Target, number: int, rows: list[tuple[str, RejectedRow, ReturnedRow]]) -> None:
     try:
-        replays.note(number, [id for id, _, _ in rows])
+        replays.record(number, [id for id, _, _ in rows])
     except FileExistsError as error:
-        message = f"another replay into {target.said} is under way"
+        message = f"another replay into {target.said} is running"
         raise CannotReplay(message, hint="wait for it, then run this again", transient=True) from error
     target.write(number, [back for _, _, back in rows])
     replays.finish(number)
+
+
+class SourceRowLost(Exception):
+    """The source row cannot be recovered; the message has the reason."""
+
+
+def read_of(row: RejectedRow, graph: Graph) -> Read:
+    """Return the source that a row came from."""
+    node = next((node for node, name in graph.names.items() if name == row.node), None)
+    if node is None:
+        message = f"the pipeline has no node '{row.node}' any more"
+        raise SourceRowLost(message)
+    reads = reads_in(upstream(node))
+    found = [one for one in reads if row.source in (None, graph.name(one))]
+    if len(found) != 1:
+        names = ", ".join(graph.name(one) for one in reads)
+        message = f"rows of several sources are combined at '{row.node}' ({names})"
+        raise SourceRowLost(message)
+    return found[0]
+
+
+def source_values(row: RejectedRow, graph: Graph) -> dict[str, Any]:
+    """Return the values of the source's columns, recovered from the input of a node."""
+    node = next(node for node, name in graph.names.items() if name == row.node)
+    read = read_of(row, graph)
+    names = _names(node.inputs[0] if node.inputs else node, graph)
+    values = row.values
+    found = {source: values.get(name) for name, source in names.items()}
+    missing = [name for name in own_columns(read) if name not in found]
+    if missing:
+        message = f"'{row.node}' was not given {', '.join(missing)} of source '{graph.name(read)}' as it was read"
+        raise SourceRowLost(message)
+    return found
+
+
+def own_columns(read: Read) -> list[str]:
+    """Return the columns of the payload, without the record's metadata."""
+    beside = len(read.source.include) if isinstance(read.source, TopicSource) else 0
+    return list(read.schema.names[: len(read.schema) - beside])
+
+
+def _names(node: Node, graph: Graph) -> dict[str, str]:
+    """Return which columns of a node are unchanged columns of its source: name here, name there."""
+    if not node.inputs:
+        return {name: name for name in node.schema.names}
+    if len(node.inputs) != 1 or node.carried is None:
+        message = f"it was made by '{graph.name(node)}'"
+        raise SourceRowLost(message)
+    before = _names(node.inputs[0], graph)
+    return {name: before[own] for name, own in node.carried.items() if own in before}

@@ -1,4 +1,4 @@
-"""One rejected row, and the text that keeps what a node was given. Small: every worker loads it."""
+"""A rejected row, and the JSON of a node's input row. Small: every worker loads it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors.json_numbers import json_number
+from penstock.connectors.formats.json.scalars import json_number
 
 
 @dataclass(frozen=True)
 class RejectedRow:
-    """A row as `rejected_to` holds it.
+    """A row as written to `rejected_to`.
 
     `raw` are the bytes that a source could not read; `row` is what a node was given, as JSON, if it was read.
     """
@@ -34,14 +34,14 @@ class RejectedRow:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the node was given."""
+        """The input row of the node."""
         # Numbers as they are written: a decimal has more digits than a float.
         found: dict[str, Any] = json.loads(self.row or "{}", parse_float=Decimal)
         return found
 
 
 def row_json(row: dict[str, Any]) -> str:
-    """Return a row as JSON that keeps all of it: `penstock.rejected.payloads` reads it again, by its schema.
+    """Return a row as lossless JSON; `penstock.rejected.targets` reads it by its schema.
 
     Bytes are text in base64, times are ISO-8601, decimals are text, intervals microseconds, maps lists of pairs.
 
@@ -68,7 +68,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def identified(rows: Iterable[RejectedRow]) -> list[tuple[str, RejectedRow]]:
-    """Give each row an id that is the same whenever and wherever it is read; of equal rows each has its own."""
+    """Yield rows with ids that are the same in every read; equal rows have different ids."""
     seen: Counter[str] = Counter()
     found = []
     for row in rows:

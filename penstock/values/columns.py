@@ -1,4 +1,4 @@
-"""Rows, arrays and maps in Arrow, column by column, each part by the rules of its type."""
+"""Converts rows, arrays and maps of Python values, and Arrow arrays of user code, to the declared types."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import BadResult, choices
 from penstock.schema import Schema, spark_type
-from penstock.values.misfit import Misfit
-from penstock.values.plain import Misfits, Plain, plain
+from penstock.values.scalars import REFUSED, Misfit, Misfits, ScalarType, plain
 
 _NOT_LISTS = (str, bytes, bytearray, memoryview)
 
@@ -39,7 +39,7 @@ class Rows:
         return spark_type(self.arrow)
 
     def converted(self, column: list[Any]) -> tuple[pa.Array, Misfits]:
-        """Return rows in Arrow, null for those that do not fit, and these."""
+        """Return rows as an Arrow array, null for those that do not fit, and the misfits."""
         columns, wrong, nulls = self._columns(column)
         arrays, found = self.arrays(columns)
         wrong = {number: misfit for number, misfit in found.items() if column[number] is not None} | wrong
@@ -47,7 +47,7 @@ class Rows:
         return pa.StructArray.from_arrays(arrays, fields=list(self.arrow), mask=mask), wrong
 
     def arrays(self, columns: list[list[Any]]) -> tuple[list[pa.Array], Misfits]:
-        """Return columns in Arrow, and by row what does not fit, the first of each."""
+        """Return columns as Arrow arrays, and the first misfit of each row."""
         arrays, wrong = [], Misfits()
         for name, part, values in zip(self.names, self.parts, columns, strict=True):
             array, found = part.converted(values)
@@ -59,7 +59,7 @@ class Rows:
         return arrays, wrong
 
     def _columns(self, rows: list[Any]) -> tuple[list[list[Any]], Misfits, list[int]]:
-        """Return the values of each column, the rows that are none, and those that are null."""
+        """Return the values of each column, the invalid rows, and the null ones."""
         names = self.names
         if {*map(type, rows)} == {dict} and {*map(len, rows)} == {len(names)}:
             with contextlib.suppress(KeyError):
@@ -84,7 +84,7 @@ class Lists:
     part: Column
 
     def converted(self, column: list[Any]) -> tuple[pa.Array, Misfits]:
-        """Return lists in Arrow, null for those that do not fit, and these."""
+        """Return lists as an Arrow array, null for those that do not fit, and the misfits."""
         lists, wrong = _normal(column, _as_list, self.arrow)
         ends = _ends(lists)
         array, found = self.part.converted([*chain.from_iterable(one for one in lists if one is not None)])
@@ -101,11 +101,11 @@ class Maps:
     item: Column
 
     def converted(self, column: list[Any]) -> tuple[pa.Array, Misfits]:
-        """Return maps in Arrow, null for those that do not fit, and these."""
+        """Return maps as an Arrow array, null for those that do not fit, and the misfits."""
         pairs, wrong = _normal(column, _as_pairs, self.arrow)
         array, found = self._built(pairs)
         if found:
-            # Arrow takes no map that has null for a key, so those that do not fit are left out before it sees them.
+            # Arrow rejects a map with a null key, so maps that do not fit are left out before.
             array, _ = self._built([None if number in found else one for number, one in enumerate(pairs)])
         return array, wrong | found
 
@@ -124,12 +124,12 @@ class Maps:
         return pa.MapArray.from_arrays(pa.array(ends), keys, items, type=self.arrow, mask=_mask(pairs, wrong)), wrong
 
 
-Column = Plain | Rows | Lists | Maps
+Column = ScalarType | Rows | Lists | Maps
 
 
 @cache
 def column_of(kind: pa.DataType) -> Column:
-    """Return how values of a type are converted."""
+    """Return the converter of a type."""
     if pa.types.is_struct(kind):
         return Rows(kind, tuple(column_of(field.type) for field in kind))
     if pa.types.is_map(kind):
@@ -138,7 +138,7 @@ def column_of(kind: pa.DataType) -> Column:
 
 
 def rows_of(schema: Schema) -> Rows:
-    """Return how rows of a schema are converted: `not null` is kept.
+    """Return the converter of a schema's rows, which enforces `not null`.
 
     >>> array, wrong = rows_of(Schema("n bigint")).converted([{"n": 1}, {"n": 1.5}])
     >>> array.to_pylist(), str(wrong[1])
@@ -161,7 +161,7 @@ def _as_list(value: Any) -> Any:
     if type(value) in (list, tuple):
         return value
     if isinstance(value, np.ndarray):
-        # Not tolist(): the scalars of NumPy say more about what they are.
+        # Not tolist(): NumPy's scalars keep their types.
         return list(value) if value.ndim == 1 else None
     return list(value) if isinstance(value, Sequence) and not isinstance(value, _NOT_LISTS) else None
 
@@ -172,32 +172,32 @@ def _as_pairs(value: Any) -> Any:
     pairs = _as_list(value)
     if pairs is None or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         return None
-    # Two entries of one key are no map, and a value could get lost.
+    # With duplicate keys a value would be lost.
     return pairs if len({repr(key) for key, _ in pairs}) == len(pairs) else None
 
 
 def _normal(column: list[Any], form: Callable[[Any], Any], kind: pa.DataType) -> tuple[list[Any], Misfits]:
-    """Return values in one form, None for those that have none."""
+    """Return values in one representation, None for those that have none."""
     made = [None if value is None else form(value) for value in column]
     pairs = enumerate(zip(column, made, strict=True))
     return made, {n: Misfit(value, spark_type(kind)) for n, (value, one) in pairs if one is None is not value}
 
 
 def _ends(lists: list[Any]) -> Any:
-    """Return where each list begins among the parts of all, and the end of the last."""
+    """Return the offsets of lists in their concatenated elements."""
     sizes = np.fromiter((0 if one is None else len(one) for one in lists), np.int32, len(lists))
     return np.r_[np.int32(0), np.cumsum(sizes, dtype=np.int32)]
 
 
 def _blame(found: Misfits, ends: Any, wrong: Misfits) -> None:
-    """Lay what is wrong with parts to the lists that they are in."""
+    """Add the misfits of elements to the lists that contain them."""
     for number, misfit in sorted(found.items()):
         whole = int(np.searchsorted(ends, number, side="right")) - 1
         wrong.setdefault(whole, misfit.within(number - int(ends[whole])))
 
 
 def _places(numbers: list[int], count: int) -> pa.Array:
-    """Return True at these places, False at the others."""
+    """Return True at these positions, False at the others."""
     found = np.zeros(count, bool)
     found[numbers] = True
     return pa.array(found)
@@ -211,3 +211,54 @@ def _nulls(array: pa.Array, part: Column, why: str) -> Misfits:
     """Return the nulls where there must be none."""
     found = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist()
     return {number: Misfit(None, spark_type(part.arrow), why) for number in found}
+
+
+def fit_batch(made: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """Return the columns of a batch in the types of a schema; raises if a value does not fit."""
+    if not isinstance(made, pa.RecordBatch | pa.Table):
+        message = f"returned {type(made).__name__}, not a record batch"
+        raise TypeError(message)
+    arrays = []
+    for field in schema.arrow:
+        if field.name not in made.schema.names:
+            message = f"it returned no column '{field.name}'"
+            raise BadResult(message, hint=choices("columns that it returned", made.schema.names, field.name))
+        column = made.column(field.name)
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        array, wrong = fit_array(whole, field.type)
+        if not wrong and not field.nullable and array.null_count:
+            wrong = {0: Misfit(None, schema.field(field.name).type, "it cannot be null")}
+        for misfit in wrong.values():
+            raise BadResult(misfit.within(field.name).text)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.nullable().arrow)
+
+
+def fit_array(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Misfits]:
+    """Return an array in another type, by the rules for single values, null for misfits, and the misfits.
+
+    >>> fit_array(pa.array([1, 300], pa.int64()), pa.int8())[0].to_pylist()
+    [1, None]
+    """
+    if array.type == kind:
+        return array, {}
+    if _is_same_kind(array.type, kind):
+        try:
+            return array.cast(kind), {}
+        except REFUSED:
+            pass
+    return column_of(kind).converted(array.to_pylist())
+
+
+def _is_same_kind(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether Arrow's cast changes no value without an error."""
+    types = pa.types
+    if types.is_null(given):
+        return True
+    if types.is_integer(kind) or types.is_float64(kind):
+        return bool(types.is_integer(given) or (types.is_float64(kind) and types.is_floating(given)))
+    if types.is_string(kind):
+        return bool(types.is_large_string(given) or types.is_string_view(given))
+    if types.is_timestamp(kind):
+        return bool(types.is_timestamp(given) and bool(given.tz) == bool(kind.tz))
+    return bool(types.is_decimal(kind) and types.is_decimal(given))

@@ -47,7 +47,8 @@ def written(trades: Trades, query: str, folder: Path) -> Outcome:
     return Outcome(str(folder))
 
 
-@pytest.mark.parametrize("peers", [["duckdb"], pytest.param(["spark", "duckdb"], marks=pytest.mark.slow)], ids="-".join)
+@pytest.mark.slow
+@pytest.mark.parametrize("peers", [["duckdb"], ["spark", "duckdb"]], ids="-".join)
 def test_vwap_gives_equal_results_in_every_system_and_one_document(peers: list[str], tmp_path: Path) -> None:
     target = tmp_path / "found" / "vwap.json"
     code = vwap.run(20_000, 500, "parquet", 2, peers, target, runs=1, warmups=0, cache=tmp_path / "cache")
@@ -275,9 +276,9 @@ def test_percentile_is_a_measured_value() -> None:
 
 def test_hand_written_spark_has_the_settings_of_penstock() -> None:
     from benchmarks.peers.spark import tuned
-    from penstock.folders import folder
-    from penstock.spark.checkpoints.stores import store_settings
-    from penstock.spark.session import _DEFAULTS, _heap, query_settings
+    from penstock.spark.session.object_stores import store_settings
+    from penstock.spark.session.spark_session import _DEFAULTS, _heap, query_settings
+    from penstock.storage.folders import folder
 
     ours = {**_DEFAULTS, **query_settings(Settings(parallelism=3), branches=False), "spark.driver.memory": _heap()}
     ours |= store_settings(folder("checkpoint"), Settings())

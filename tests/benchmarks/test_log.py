@@ -54,6 +54,7 @@ def test_without_kafka_there_are_no_ratios_but_the_start_is_judged() -> None:
     assert [bar.text for bar in log.bars(alone)] == ["penstock starts in 0.40 s, bar under 1.00"]
 
 
+@pytest.mark.slow
 def test_both_brokers_keep_every_record_and_one_document_says_how_fast(tmp_path: Path) -> None:
     require_kafka()
     target = tmp_path / "log.json"

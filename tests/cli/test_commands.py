@@ -25,6 +25,8 @@ def job(rows: int = 1) -> ps.Pipeline:
 class Done:
     """A run that has just finished its first epoch."""
 
+    notice: str | None = None
+
     def progress(self) -> Progress:
         return Progress(epoch=0, epochs=1, rows_in=3, rows_out=1)
 
@@ -60,7 +62,7 @@ def test_wrong_usage_exits_with_2(penstock: Penstock, wrong: list[str]) -> None:
 def test_a_wrong_input_is_one_readable_error_without_traceback(penstock: Penstock) -> None:
     said = penstock("run", "nowhere.py")
     assert said.code == 2
-    assert said.err.startswith("BadEntry: there is no file nowhere.py\n  Python files in .: (none)")
+    assert said.err.startswith("BadEntry: file not found: nowhere.py\n  Python files in .: (none)")
     assert "Traceback" not in said.err
 
 
@@ -134,20 +136,30 @@ def test_an_interrupt_before_the_run_exits_with_130(
 
 @pytest.mark.parametrize(
     ("form", "method"),
-    [("text", "explain"), ("dot", "to_dot"), ("mermaid", "to_mermaid"), ("json", "to_json")],
+    [("text", "explain"), ("dot", "to_dot"), ("mermaid", "to_mermaid")],
 )
 def test_explain_writes_the_plan_in_each_format(penstock: Penstock, job: Path, form: str, method: str) -> None:
-    from penstock.entries import load_entry
+    from penstock.entry_points import load_entry
 
     said = penstock("explain", job, "--format", form, "--set", "rows=2")
     assert said.code == 0, said.err
     assert said.out.strip() == str(getattr(load_entry(str(job), ["rows=2"]), method)()).strip()
 
 
+def test_explain_writes_the_physical_plan_as_json(penstock: Penstock, job: Path) -> None:
+    from penstock.entry_points import load_entry
+    from penstock.plan.physical.plan import PhysicalPlan
+
+    said = penstock("explain", job, "--format", "json", "--set", "rows=2")
+    assert said.code == 0, said.err
+    assert PhysicalPlan.from_json(said.out) == load_entry(str(job), ["rows=2"]).physical_plan()
+
+
 def test_demo_passes_its_options_and_its_exit_code(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr("penstock.demo.run_demo", lambda **options: asked.update(options) or 1)
     assert penstock("demo", "--events", "10", "--symbols", "2", "--data", "here").code == 1
+    assert callable(asked.pop("watch"))
     assert asked == {"events": 10, "symbols": 2, "data": Path("here")}
 
 
@@ -189,7 +201,7 @@ def test_a_database_that_does_not_answer_is_said_before_spark_starts(penstock: P
     assert said.code == 2
     assert said.err.splitlines()[1:] == [
         "SettingsError: table trades: postgresql://ada:***@127.0.0.1:1/shop does not answer: Connection refused",
-        "  see whether PostgreSQL runs there, and look at host and port of the connection",
+        "  check that PostgreSQL is running there, and host and port of the connection",
     ]
 
 

@@ -48,10 +48,10 @@ def test_it_begins_at_an_offset_that_the_partition_has(log: Penstock, ten: str) 
     assert raw(log, ten, "--from", 3, "--partition", 0) == [6, 8]
     assert raw(log, ten, "--from", 5, "--partition", 0) == []
     said = log("consume", ten, "--from", 6)
-    hint = "it holds 0 to 5; --partition P chooses one partition"
+    hint = "available offsets are 0 to 5; --partition P chooses one partition"
     assert (said.code, said.err) == (2, f"UnknownSetting: partition 0 of '{ten}' has no offset 6\n  {hint}\n")
     alone = log("consume", ten, "--from", 6, "--partition", 0)
-    assert alone.err.endswith("\n  it holds 0 to 5\n")
+    assert alone.err.endswith("\n  available offsets are 0 to 5\n")
 
 
 def test_it_begins_at_a_time(log: Penstock, broker: str, topic: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.cli import doctor
 from penstock.errors import MissingJava
-from penstock.spark.java import Java
+from penstock.spark.session.java import Java
 
 Penstock = Callable[..., Any]
 

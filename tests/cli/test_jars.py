@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.spark.jars import jar_sets
+from penstock.spark.session.jars import jar_sets
 
 Penstock = Callable[..., Any]
 

@@ -41,7 +41,8 @@ def test_a_line_without_the_separator_stops_it_and_says_what_was_sent(log: Penst
     said = log("produce", topic, "--key-sep", ":", lines=b"a:1\nb:2\noops\nc:3\n")
     assert said.code == 1
     assert said.err == (
-        "RowRejected: line 3 has no separator ':'\n  2 records acknowledged before it; nothing from it on was sent\n"
+        "RowRejected: line 3 has no separator ':'\n"
+        "  2 records acknowledged before it; it and the following lines were not sent\n"
     )
     assert sorted(each["value"] for each in records(log, topic)) == ["1", "2"]
 
@@ -74,7 +75,7 @@ def test_a_line_that_is_too_large_stops_it_and_nothing_after_it_is_sent(log: Pen
     assert (said.code, said.err) == (
         1,
         "RowRejected: line 2 is too large: its record takes 5,070 bytes, max.message.bytes of the topic is 2,000\n"
-        "  1 record acknowledged before it; nothing from it on was sent\n",
+        "  1 record acknowledged before it; it and the following lines were not sent\n",
     )
     assert [each["value"] for each in records(log, small)] == ["fits"]
 
@@ -99,7 +100,7 @@ def test_a_large_line_is_sent_if_it_is_small_when_compressed(log: Penstock, smal
     said = log("produce", small, "--compression", "gzip", lines=b"x" * 5_000 + b"\n" + noise + b"\nafter\n")
     assert said.code == 1
     assert said.err.startswith("RowRejected: line 2 is too large: its record takes 10,072 bytes, ")
-    assert said.err.endswith("\n  1 record acknowledged before it; nothing from it on was sent\n")
+    assert said.err.endswith("\n  1 record acknowledged before it; it and the following lines were not sent\n")
     assert [each["value"] for each in records(log, small)] == ["x" * 5_000]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from penstock.spark.java import find_java
+from penstock.spark.session.java import find_java
 from tests import waiting
 
 WAIT_SECONDS = 400

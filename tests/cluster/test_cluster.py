@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv
 
-from penstock.connectors.datagen import DataGen
-from penstock.entries import load_entry
+from penstock.connectors.generators.datagen import DataGen
+from penstock.entry_points import load_entry
 from penstock.settings import Settings
 from tests.cluster.standalone import QUICK, Cluster, standalone, wait_for
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors.datagen import DataGen
-from penstock.connectors.files import FileSource
-from penstock.connectors.items import ItemSource
+from penstock.connectors.files.source import FileSource
+from penstock.connectors.generators.datagen import DataGen
+from penstock.connectors.generators.items import ItemSource
 from penstock.schema import Schema
 from penstock.testing import check_source
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.connectors.collect import from_ipc, to_ipc
+from penstock.connectors.sinks.collect import from_ipc, to_ipc
 from penstock.errors import SinkFailed
 from penstock.settings import Settings
 from tests.conftest import at
-from tests.connectors.topics import Topic, fresh
+from tests.connectors.kafka_topics import Topic, fresh
 
 
 class Dying(ps.Sink):

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.connectors.collect import from_ipc, to_ipc
+from penstock.connectors.sinks.collect import from_ipc, to_ipc
 from penstock.contracts import Guarantee
 from penstock.settings import Settings
 from penstock.testing import check_sink
-from tests.connectors.receiver import receiving
-from tests.connectors.tables import Place, sqlite_place
-from tests.connectors.topics import fresh
+from tests.connectors.kafka_topics import fresh
+from tests.connectors.sinks.receiver import receiving
+from tests.connectors.table_sinks import TargetTable, sqlite_table
 
 
 class DuckTable(ps.Sink):
@@ -105,7 +105,7 @@ def check_topic(broker: str, guarantee: Guarantee) -> None:
 
     def make() -> ps.Sink:
         sink = ps.topic(topic.name, connection=broker, guarantee=guarantee)
-        sink.within("suite", Settings(parallelism=2))
+        sink.configure("suite", Settings(parallelism=2))
         return sink
 
     def read() -> list[dict[str, Any]]:
@@ -120,14 +120,14 @@ def check_topic(broker: str, guarantee: Guarantee) -> None:
 @pytest.mark.parametrize("database", ["postgres", "sqlite"])
 def test_tables(request: pytest.FixtureRequest, tmp_path: Path, database: str, guarantee: Guarantee) -> None:
     table = f"suite_{guarantee}"
-    place = sqlite_place(tmp_path / "suite.db", table)
+    place = sqlite_table(tmp_path / "suite.db", table)
     if database == "postgres":
         server = request.getfixturevalue("postgres")
-        place = Place(server.url, table, server.sql)
+        place = TargetTable(server.url, table, server.sql)
 
     def make() -> ps.Sink:
         sink = ps.table(table, connection=place.url, guarantee=guarantee)
-        sink.within("suite", Settings(parallelism=2))
+        sink.configure("suite", Settings(parallelism=2))
         return sink
 
     check_sink(make, lambda: [{"id": number, "word": word} for number, word in place.rows("id, word")])
@@ -154,7 +154,7 @@ def test_a_users_own_sink(tmp_path: Path) -> None:
 
 def test_a_sink_that_keeps_less_than_it_says_is_found_out() -> None:
     sink = Forgetful()
-    with pytest.raises(AssertionError, match=r"forgetful: after an epoch was replayed rows are there too often"):
+    with pytest.raises(AssertionError, match=r"forgetful: after an epoch was replayed rows are duplicated"):
         check_sink(lambda: sink, lambda: sink.rows)
 
 

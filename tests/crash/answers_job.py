@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.connectors.files import FileSink
+from penstock.connectors.files.sink import FileSink
 from penstock.contracts import Epoch
 
 ROWS = 6_000

@@ -159,7 +159,8 @@ class Run:
             self.driver.start()
             self._wait_for_a_moment()
             self._stop_or_kill()
-            if not self.checkpoint.exists():
+            if not (self.checkpoint / "penstock.json").exists():
+                # An empty folder is no older checkpoint: a job that starts over in it reports rows of an earlier run.
                 self.kills.append("no checkpoint yet")
                 return
             shutil.copytree(self.checkpoint, copy)

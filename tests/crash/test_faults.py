@@ -18,11 +18,11 @@ import pyarrow.parquet
 import pytest
 
 import penstock as ps
-from penstock.connectors.datagen import DataGen
+from penstock.connectors.generators.datagen import DataGen
 from penstock.errors import DiskFull, PenstockError, RunError
 from penstock.settings import Settings
-from penstock.spark.alone.connected import ConnectedRun
-from penstock.spark.run import Run
+from penstock.spark.runs.kafka_connector.run import KafkaConnectorRun
+from penstock.spark.runs.micro_batch import MicroBatchRun
 from tests.cluster.standalone import wait_for
 from tests.databases import running_postgres
 
@@ -68,6 +68,7 @@ def test_a_full_disk_stops_the_job_and_with_space_again_it_goes_on(
     assert _of_files(output) == _expected()
 
 
+@pytest.mark.slow
 def test_a_database_that_is_restarted_has_every_row_once(tmp_path: Path, short: Settings) -> None:
     with running_postgres() as server:
         pipeline = ps.Pipeline("restarted", _trades().to(ps.table("bought", connection=server.url)))
@@ -129,6 +130,6 @@ def _counted(table: pa.Table) -> Counter[Row]:
     return Counter(zip(*columns, strict=True))
 
 
-def _wait_for_an_epoch(run: Run | ConnectedRun) -> None:
+def _wait_for_an_epoch(run: MicroBatchRun | KafkaConnectorRun) -> None:
     wait_for(lambda: run.progress().epoch >= 1 or run.error, "no epoch came to its end")
     assert run.error is None

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.cli import main as penstock
 from penstock.settings import PREFIX, Settings
-from penstock.spark.session import session
+from penstock.spark.session.spark_session import session
 from tests.crash.faults import failing_tasks
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from penstock.entries import load_entry
+from penstock.entry_points import load_entry
 from penstock.settings import Settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -13,9 +13,9 @@ from uuid import UUID
 import pytest
 from kio.index import load_request_schema
 
+from penstock.kafka.records import Record, build_batch
 from penstock.log.protocol.apis import BY_NAME
 from penstock.log.protocol.messages import _builder
-from penstock.log.storage.records import Record, build_batch
 from tests.brokers import running_kafka
 from tests.log.requests import decoded_reply, encoded, framed, head
 from tests.log.server import LogProcess

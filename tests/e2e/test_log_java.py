@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import MissingPart
-from penstock.spark.jars import fetch
-from penstock.spark.java import find_java
+from penstock.spark.session.jars import fetch
+from penstock.spark.session.java import find_java
 from tests.brokers import require_kafka
 from tests.log.server import LogProcess
 

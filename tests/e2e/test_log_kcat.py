@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.log.storage.compression import CODECS as NUMBERS
+from penstock.kafka.compression import CODECS as NUMBERS
 from tests.e2e.test_log_settings import stored_codecs
 from tests.log.server import LogProcess
 from tests.waiting import wait_for

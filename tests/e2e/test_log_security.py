@@ -277,7 +277,7 @@ def test_the_command_adds_lists_and_removes_acls(log: Log) -> None:
         ["User:alice", "*", "deny", "describe", "cluster", "literal", "kafka-cluster"],
     ]
     assert produce(log.config("alice"), "orders", b"mine") is None
-    with pytest.raises(BrokerRefused, match="alice may not see ACLs"):
+    with pytest.raises(BrokerRefused, match="alice has no permission to list ACLs"):
         acl(log, "alice", "list")
     assert acl(log, "root", "remove", "User:alice") == "removed 3 ACLs of User:alice\n"
     refused = produce(log.config("alice"), "orders", b"mine")
@@ -323,7 +323,11 @@ ALLOW = "penstock acl add User:alice --operation write --topic orders"
 @pytest.mark.usefixtures("no_acls")
 def test_who_may_not_write_is_told_so(log: Log) -> None:
     grant(log.root, ResourceType.TOPIC, "orders", AclOperation.READ)
-    refused = (2, "", f"BrokerRefused: user 'alice' may not write to topic 'orders'\n  allow it: {ALLOW}\n")
+    refused = (
+        2,
+        "",
+        f"BrokerRefused: permission denied: user 'alice' may not write to topic 'orders'\n  allow it: {ALLOW}\n",
+    )
     assert said_by(started(log, "alice", "produce", "orders"), "mine\n") == refused
 
 
@@ -344,7 +348,11 @@ def test_who_may_write_no_longer_is_told_what_was_acknowledged(log: Log) -> None
         done.result(PATIENCE)
     code, out, err = said_by(command, "second\n" * 100_000)
     first, so_far, hint = err.splitlines()
-    assert (code, out, first) == (2, "", "BrokerRefused: user 'alice' may not write to topic 'midst'")
+    assert (code, out, first) == (
+        2,
+        "",
+        "BrokerRefused: permission denied: user 'alice' may not write to topic 'midst'",
+    )
     assert so_far.endswith(" acknowledged; nothing more was sent")
     assert hint == f"  allow it: {ALLOW.replace('orders', 'midst')}"
 

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from penstock.log.storage.batches import headers
-from penstock.log.storage.compression import CODECS
+from penstock.kafka.batches import headers
+from penstock.kafka.compression import CODECS
 from tests.e2e.log_libraries import CONFLUENT, LIBRARIES, SECONDS, Item, Library, kafka
 from tests.log.server import LogProcess
 

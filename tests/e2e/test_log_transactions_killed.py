@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from confluent_kafka import KafkaException, Producer
 
 from benchmarks.peers.broker import free_port
@@ -110,6 +111,7 @@ def _insist(request: Callable[[], object]) -> None:
                 raise
 
 
+@pytest.mark.slow
 def test_all_or_nothing_when_the_broker_is_killed_at_random_moments(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         topics = [new_topic(server.address, name) for name in ("one", "two")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from penstock.entries import load_entry
+from penstock.entry_points import load_entry
 from penstock.settings import Settings
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders_shipments.py"

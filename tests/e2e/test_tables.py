@@ -9,9 +9,9 @@ from typing import Any
 
 import duckdb
 
-from penstock.connectors.datagen import DataGen
-from penstock.connectors.json_text import json_documents
-from tests.connectors.topics import fresh
+from penstock.connectors.formats.json.writer import json_documents
+from penstock.connectors.generators.datagen import DataGen
+from tests.connectors.kafka_topics import fresh
 from tests.databases import PostgresServer
 from tests.e2e.test_topics import EXPECTED, ROOT
 

@@ -15,9 +15,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from penstock.connectors.datagen import DataGen
-from penstock.connectors.json_text import json_documents
-from tests.connectors.topics import fresh
+from penstock.connectors.formats.json.writer import json_documents
+from penstock.connectors.generators.datagen import DataGen
+from tests.connectors.kafka_topics import fresh
 
 ROOT = Path(__file__).parents[2]
 QUICK = os.environ | {"PENSTOCK_SPARK": "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"}

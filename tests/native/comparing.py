@@ -10,8 +10,8 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from penstock.native.dialect import expression
 from penstock.native.engine import connection
+from penstock.native.translate import expression
 from penstock.schema import arrow_type
 from tests.native.expressions import SCHEMA
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from penstock.native.dialect import expression
 from penstock.native.engine import connection
-from penstock.plan.portable import why_not, why_not_rows
+from penstock.native.translate import expression
+from penstock.plan.translation import why_not, why_not_rows
 from penstock.schema import Schema
 from tests.native.expressions import SCHEMA
 
@@ -43,7 +43,7 @@ CARRIED = {
         ("cast(s as timestamp)", "a cast from string to timestamp"),
         ("date_trunc(s, ts)", "the unit s"),
         ("date_add(dt, i)", "a number of days that is an int and not written out"),
-        ("s LIKE t", "LIKE with a pattern that is not written out"),
+        ("s LIKE t", "LIKE with a pattern that is not a literal"),
         (r"s RLIKE '(?=a)b'", "the pattern '(?=a)b'"),
         (r"s RLIKE '\\bword'", r"the pattern '\bword'"),
         (r"s RLIKE '\\p{L}'", r"the pattern '\p{L}'"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.plan.portable import forms, translation, why_not
+from penstock.plan.translation import supported_forms, translate, why_not
 from tests.native.comparing import Native, bits, in_spark, spark_fails
 from tests.native.expressions import CASES, SCHEMA, edges, random_rows
 
@@ -26,10 +26,10 @@ def test_every_expression_here_runs_natively() -> None:
 def test_every_form_on_the_list_has_a_case_here() -> None:
     used: set[str] = set()
     for sql in ALL:
-        made = translation(sql, SCHEMA)
+        made = translate(sql, SCHEMA)
         made.whole()
         used |= made.used
-    assert forms() - used == set()
+    assert supported_forms() - used == set()
 
 
 @pytest.mark.parametrize("group", CASES)
@@ -38,7 +38,7 @@ def test_edges_give_the_same_bits(spark: SparkSession, group: str) -> None:
 
 
 # A failure is not shrunk: each try is a Spark query of a hundred columns.
-@settings(max_examples=4, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(group=st.sampled_from(sorted(CASES)), seed=st.integers(0, 2**32))
 def test_random_rows_give_the_same_bits(spark: SparkSession, group: str, seed: int) -> None:
     agree(spark, CASES[group], random_rows(seed))

@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.native import translate
 from penstock.native.program import Program
 from penstock.native.steps import ORIGIN
-from penstock.plan.lanes import split_lanes
+from penstock.plan.physical.lanes import split_lanes
 
 SCHEMA = ps.Schema("k string, v bigint, ts timestamp")
 
@@ -41,8 +41,8 @@ def test_it_is_that_of_all_rows_that_entered_the_event_time() -> None:
     made = pa.Table.from_batches([*run.batches(iter(given))])
     assert run.newest_by_origin == {7: 50_000_000, 8: 20_000_000}
     assert ORIGIN not in made.column_names
-    assert [name for _, name, rows in run.aside(0) for _ in rows.to_pylist()] == ["event_time"]
-    assert all(ORIGIN not in rows.column_names for _, _, rows in run.aside(0))
+    assert [name for _, name, rows in run.side_rows(0) for _ in rows.to_pylist()] == ["event_time"]
+    assert all(ORIGIN not in rows.column_names for _, _, rows in run.side_rows(0))
 
 
 def test_a_program_that_lists_columns_before_it_reads_partitions_one_by_one() -> None:

@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ExpressionFailed
 from penstock.native.translate import program
-from penstock.plan.lanes import Prefix, split_lanes
+from penstock.plan.physical.lanes import Prefix, split_lanes
 from penstock.schema import Schema
 from tests.conftest import at
 

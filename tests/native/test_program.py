@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.native import program, translate
 from penstock.native.program import Program
 from penstock.native.steps import TICK, TIME, Step
-from penstock.plan.lanes import split_lanes
+from penstock.plan.physical.lanes import split_lanes
 from penstock.schema import Schema
 
 SCHEMA = pa.schema([("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
@@ -36,7 +36,7 @@ def test_late_and_rejected_rows_of_every_chunk_are_kept(monkeypatch: pytest.Monk
 
     found = [row for batch in run.batches(rows.slice(at, 1) for at in range(30)) for row in batch.to_pylist()]
     out = [row["v"] for row in found if not row[TICK]]
-    aside = {(kind, node): table for kind, node, table in run.aside(0)}
+    aside = {(kind, node): table for kind, node, table in run.side_rows(0)}
 
     timed = [v for v in range(1, 31) if v % 5]
     assert out == [v for v in timed if v >= 20]

@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.native import program, translate
 from penstock.native.program import Run
 from penstock.native.steps import TICK, TIME
-from penstock.plan.lanes import split_lanes
+from penstock.plan.physical.lanes import split_lanes
 from penstock.schema import Schema
 
 SCHEMA = Schema("id bigint, s string, v bigint, w bigint, ts timestamp")
@@ -56,7 +56,7 @@ def _bad() -> ps.Sink:
 
 def rejected(run: Run) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for kind, node, table in run.aside(0):
+    for kind, node, table in run.side_rows(0):
         if kind == "rejected":
             found[node] = sorted(json.loads(row)["id"] for row in table.column("row").to_pylist())
             assert run.counts[node]["rejected"] == table.num_rows

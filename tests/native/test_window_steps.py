@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.native.count_windows import CountWindows
-from penstock.native.cut_sessions import CutSessions
 from penstock.native.early_windows import EarlyWindows
 from penstock.native.panes import Panes
+from penstock.native.session_windows import SessionWindows
 from penstock.native.steps import TIME
 from penstock.schema import Schema
 from penstock.windows import LAST_US, Window, count_window, session, sliding
@@ -41,8 +41,8 @@ class Turn:
     watermark_us: int = 0
     now_us: int = 0
     ended: bool = False
-    wake_us: int | None = None
-    ring_us: int | None = None
+    next_event_timer_us: int | None = None
+    next_processing_timer_us: int | None = None
 
 
 def turn(rows: list[Given], before: Turn | None = None, **more: Any) -> Turn:
@@ -92,7 +92,7 @@ def test_a_key_may_have_any_name(key: str) -> None:
     counted = played(CountWindows(panes, count_window(3)), turns)
     assert [row["__penstock_p0"] for row in sorted(counted, key=lambda row: row["window_number"])] == [3, 3, 3, 3, 2]
     turns[-1].watermark_us = LAST_US
-    (whole,) = played(CutSessions(panes, session("10s", max_length="1h")), turns)
+    (whole,) = played(SessionWindows(panes, session("10s", max_length="1h")), turns)
     assert (whole[key], whole["__penstock_p0"]) == ("a", 14)
 
 
@@ -100,10 +100,10 @@ def test_a_key_may_have_any_name(key: str) -> None:
 @given(histories, st.integers(1, 12), st.integers(0, 20))
 def test_sessions_are_cut_alike_however_rows_come(history: list[list[Given]], gap: int, more: int) -> None:
     window = session(f"{gap}s", max_length=f"{gap + more}s")
-    at_once = played(CutSessions(PANES, window), [turn([r for rows in history for r in rows]), turn([], ended=True)])
+    at_once = played(SessionWindows(PANES, window), [turn([r for rows in history for r in rows]), turn([], ended=True)])
     first = [min((row[2] for rows in history[i + 1 :] for row in rows), default=99) for i in range(len(history))]
     turns = [turn(rows, watermark_us=max(at, -50) * SECOND) for rows, at in zip(history, first, strict=True)]
-    in_turns = played(CutSessions(PANES, window), [*turns, turn([], watermark_us=LAST_US)])
+    in_turns = played(SessionWindows(PANES, window), [*turns, turn([], watermark_us=LAST_US)])
     assert _sessions(in_turns) == _sessions(at_once)
     lengths = [(row["window_end"] - row["window_start"]).total_seconds() for row in at_once]
     assert all(gap <= length <= gap + more for length in lengths)

@@ -1,4 +1,4 @@
-"""A changed plan against the one that wrote the checkpoint: what keeps its state, begins empty or loses it."""
+"""A changed plan against the one that wrote the checkpoint: what keeps its state, starts empty or loses it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 import penstock as ps
 from penstock import errors
-from penstock.plan.changes import Changes, check_names, compare, reached_anew
+from penstock.plan.changes import Changes, check_names, compare, sinks_with_new_lineage
 from penstock.plan.fingerprint import Described, described
-from penstock.plan.node import BUCKETS
+from penstock.plan.operators.node import BUCKETS
 
 
 def rows(schema: str = "k string, v int, x double, ts timestamp") -> ps.Stream:
@@ -50,17 +50,17 @@ def test_a_lost_state_is_shown_in_a_table() -> None:
     found = changed(out(once), out(rows().event_time("ts", "5s").deduplicate("k", within="9s"), "unique"))
     assert found.table == (
         "  node                            state         change\n"
-        "  source 'rows'                   goes on       -\n"
+        "  source 'rows'                   continues     -\n"
         "  filter                          -             added\n"
         "  event_time 'event_time-unique'  -             added\n"
         "  event_time 'event_time-out'     -             from rows -> filter\n"
-        "  deduplicate                     begins empty  added\n"
+        "  deduplicate                     starts empty  added\n"
         "  aggregate                       LOST          window: tumbling(10s) -> tumbling(1m)\n"
         "  sink 'unique'                   -             added\n"
-        "  sink 'out'                      goes on       -"
+        "  sink 'out'                      continues     -"
     )
     assert found.summary == (
-        "state of 'deduplicate' begins empty, state of 'aggregate' dropped, sink 'unique' added, "
+        "state of 'deduplicate' starts empty, state of 'aggregate' dropped, sink 'unique' added, "
         "'filter', 'event_time-unique', 'event_time-out' changed"
     )
 
@@ -128,7 +128,7 @@ def test_sinks_come_and_go_and_change_their_names() -> None:
     assert fewer.summary.endswith("sink 'more' removed: its rows stay in files 'more'")
 
 
-def test_a_source_of_another_kind_under_an_old_name_begins_anew() -> None:
+def test_a_source_of_another_kind_under_an_old_name_starts_over() -> None:
     files = ps.read_files("in", format="csv", schema="k string, v int, x double, ts timestamp").named("rows")
     found = changed(out(windows(files).aggregate(n="count(*)", total="sum(v)")))
     assert found.of("added") == ("rows",)
@@ -140,19 +140,19 @@ def test_a_function_that_changed_is_seen_in_its_code() -> None:
     assert not compare(one, same)
     names = compare(one, two)
     assert "_one -> " in names.table
-    assert reached_anew(one, two, ["out"]) == ["out"]
+    assert sinks_with_new_lineage(one, two, ["out"]) == ["out"]
 
 
 def test_an_epoch_that_was_begun_is_mixed_where_rows_change_or_a_sink_is_renamed() -> None:
-    assert reached_anew(OLD, plan(out(counts()), out(counts(), "more")), ["out"]) == []
-    assert reached_anew(OLD, plan(out(counts().filter("n > 1"))), ["out"]) == ["out"]
-    assert reached_anew(OLD, plan(out(counts().filter("n > 1"))), []) == []
-    assert reached_anew(OLD, plan(out(counts()).named("first")), []) == ["first"]
+    assert sinks_with_new_lineage(OLD, plan(out(counts()), out(counts(), "more")), ["out"]) == []
+    assert sinks_with_new_lineage(OLD, plan(out(counts().filter("n > 1"))), ["out"]) == ["out"]
+    assert sinks_with_new_lineage(OLD, plan(out(counts().filter("n > 1"))), []) == []
+    assert sinks_with_new_lineage(OLD, plan(out(counts()).named("first")), []) == ["first"]
 
 
 def test_only_nodes_that_are_there_can_be_dropped() -> None:
     check_names(["aggregate", "out"], OLD)
-    with pytest.raises(errors.BadValue, match="there is no node 'agregate' to drop") as wrong:
+    with pytest.raises(errors.BadValue, match="unknown node 'agregate'") as wrong:
         check_names(["agregate"], OLD)
     assert "did you mean 'aggregate'" in str(wrong.value)
 
@@ -171,14 +171,14 @@ def test_a_sink_that_moved_says_where_its_earlier_rows_stay() -> None:
         "state of 'aggregate' kept, sink 'out' moved from files 'out', where its earlier rows stay, "
         "to files 'elsewhere/out'"
     )
-    assert "sink 'out' writes otherwise than before" in changed(counts().to(ps.files("out", format="csv"))).summary
+    assert "sink 'out' has other options" in changed(counts().to(ps.files("out", format="csv"))).summary
 
 
 def test_keys_in_another_number_of_buckets_would_not_find_their_state_so_it_is_lost() -> None:
     new = plan(out(rows().key_by("k").window(ps.count_window(3)).aggregate(n="count(*)")))
     node = new["aggregate"]
     old = new | {"aggregate": replace(node, meaning=node.meaning | {"buckets": "7"})}
-    assert f"aggregate      LOST     buckets: 7 -> {BUCKETS}" in compare(old, new).table
+    assert f"aggregate      LOST       buckets: 7 -> {BUCKETS}" in compare(old, new).table
     assert not compare(new, new)
     assert "buckets" not in OLD["aggregate"].meaning
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import errors
-from penstock.plan.changes import compare
+from penstock.plan.changes import by_ids, compare, renames
 from penstock.plan.fingerprint import Described, described, fingerprints
-from penstock.plan.renaming import by_ids, renames
 
 SCHEMA = "k string, v bigint, ts timestamp"
 
@@ -132,7 +131,7 @@ def test_a_name_that_no_file_may_have_is_refused(name: Any) -> None:
 
 @pytest.mark.parametrize("name", ["clock", "wakeups"])
 def test_a_source_cannot_have_the_name_of_one_of_penstocks_own(name: str) -> None:
-    with pytest.raises(errors.BadValue, match="its own plans"):
+    with pytest.raises(errors.BadValue, match="reserved for an internal source"):
         graph(ps.read_topic(name, schema=SCHEMA).to(table("a")))
     assert graph(ps.read_topic(name, schema=SCHEMA).named("times").to(table(name)))
 
@@ -215,7 +214,7 @@ def test_an_output_more_on_a_branch_keeps_its_state() -> None:
     more = ps.Stream(one).filter("n > 5").to(table("large"))
     found = compare(old, plan(branch("aggregate", 1), two, more))
     assert {*found.of("kept")} == {"aggregate-out2", "aggregate-large,out1"}
-    assert "it was called 'aggregate-out1'" in found.table
+    assert "formerly 'aggregate-out1'" in found.table
 
 
 def test_a_branch_that_takes_the_place_of_another_does_not_take_its_state() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import penstock as ps
-from tests.connectors.topics import fresh
+from tests.connectors.kafka_topics import fresh
 from tests.crash.outputs import of_files, of_sqlite, of_topic
 from tests.property.pipelines import SCHEMA, Row
 

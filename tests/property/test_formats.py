@@ -18,17 +18,16 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from penstock.connectors.csv_options import CsvOptions
-from penstock.connectors.files import FileSource
-from penstock.connectors.payloads import Payloads
-from penstock.connectors.row_payloads import payloads
-from penstock.connectors.tables.reading import DatabaseTable
-from penstock.connectors.writers import open_writer
+from penstock.connectors.files.source import FileSource
+from penstock.connectors.formats.csv.options import CsvOptions
+from penstock.connectors.formats.writers import open_writer
+from penstock.connectors.tables.source import DatabaseTable
+from penstock.connectors.topics.payloads import Payloads, payloads
 from penstock.contracts import Rejected
 from penstock.errors import SinkFailed, SourceFailed
 from penstock.schema import Schema
 from penstock.settings import Settings
-from tests.connectors.tables import Place, epoch, sqlite_place
+from tests.connectors.table_sinks import TargetTable, epoch, sqlite_table
 from tests.databases import PostgresServer
 
 EPOCH_DAY, EPOCH = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC)
@@ -303,23 +302,23 @@ def test_payloads_of_a_topic_are_read_as_they_were_written(payload: Any) -> None
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TargetTable]:
     """Return tables of one database, one after the other."""
 
-    def fresh() -> Iterator[Place]:
+    def fresh() -> Iterator[TargetTable]:
         for number in range(1 << 30):
             if request.param == "sqlite":
-                yield sqlite_place(tmp_path / "shop.db", f"rows_{number}")
+                yield sqlite_table(tmp_path / "shop.db", f"rows_{number}")
             else:
                 server: PostgresServer = request.getfixturevalue("postgres")
-                yield Place(server.url, f"formats_{number}", server.sql)
+                yield TargetTable(server.url, f"formats_{number}", server.sql)
 
     return fresh()
 
 
 @hypothesis_settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(table=tables(VALUES | {"binary": NESTED["binary"]}))
-def test_tables_hold_what_was_written_or_refuse_it_with_a_reason(places: Iterator[Place], table: Any) -> None:
+def test_tables_hold_what_was_written_or_refuse_it_with_a_reason(places: Iterator[TargetTable], table: Any) -> None:
     schema, batch = table
     place = next(places)
     sink = place.sink(schema.ddl)
@@ -339,13 +338,13 @@ def test_tables_hold_what_was_written_or_refuse_it_with_a_reason(places: Iterato
     _compare_with_the_driver(place, batch)
 
 
-def _of_table(batch: pa.RecordBatch, place: Place) -> dict[int, tuple[str, ...]]:
+def _of_table(batch: pa.RecordBatch, place: TargetTable) -> dict[int, tuple[str, ...]]:
     """Return rows to compare; SQLite has no negative zero."""
     same = {"-0.0": "0.0"} if not place.is_postgres else {}
     return {n: tuple(same.get(value, value) for value in row) for n, row in plain(batch).items()}
 
 
-def _refusable(batch: pa.RecordBatch, place: Place) -> bool:
+def _refusable(batch: pa.RecordBatch, place: TargetTable) -> bool:
     """Say whether a database must refuse rows: SQLite has no NaN, PostgreSQL no zero byte in a text and no year 0."""
     values = [value for column in batch.columns for value in _comparable(column) if value is not None]
     if place.is_postgres:
@@ -359,7 +358,7 @@ def _before_year_1(batch: pa.RecordBatch) -> bool:
     return any(value is not None and value < FIRST_DAY * unit for values, unit in dated for value in values)
 
 
-def _compare_with_the_driver(place: Place, batch: pa.RecordBatch) -> None:
+def _compare_with_the_driver(place: TargetTable, batch: pa.RecordBatch) -> None:
     """Compare texts and decimals with what the database's own driver gives, without any of our code."""
     chosen = [field.name for field in batch.schema if pa.types.is_string(field.type) or pa.types.is_decimal(field.type)]
     names = ", ".join(f'"{name}"' for name in chosen)

@@ -22,7 +22,7 @@ import penstock as ps
 from penstock.errors import PenstockError
 from penstock.settings import Settings
 from penstock.spark.epochs.writer import EpochWriter
-from penstock.spark.session import session
+from penstock.spark.session.spark_session import session
 from tests.conftest import at_parallelism
 from tests.crash.driver import kill_worker
 from tests.crash.faults import failing_tasks
@@ -77,7 +77,7 @@ EXAMPLES = st.builds(
 QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 
 
-@hypothesis_settings(max_examples=3, deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
+@hypothesis_settings(max_examples=2, deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
 @given(example=EXAMPLES)
 def test_a_random_pipeline_with_random_faults_writes_what_a_batch_query_gives(
     example: Example, settings: Settings, event_log: str

@@ -193,7 +193,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.
     "example",
     [
         Example(1, frozenset({"deduplicated", "session", "outer"}), 3, "auto", 3),
-        Example(2, frozenset({"cut", "tumbling", "timers"}), 3, "spark", 1),
+        pytest.param(Example(2, frozenset({"cut", "tumbling", "timers"}), 3, "spark", 1), marks=pytest.mark.slow),
     ],
     ids=lambda example: "-".join(sorted(example.branches)),
 )

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 
 import penstock as ps
-from penstock.connectors.files import FileSource
-from penstock.connectors.topics import TopicSource
+from penstock.connectors.files.source import FileSource
+from penstock.connectors.topics.source import TopicSource
 from penstock.errors import CannotReplay
-from penstock.folders import folder
-from penstock.rejected.payloads import Return, batch, returned
 from penstock.rejected.replay import replay
 from penstock.rejected.rows import RejectedRow, row_json
+from penstock.rejected.targets import ReturnedRow, batch, payloads_of
 from penstock.schema import Schema
 from penstock.settings import Settings
-from penstock.spark.epochs.staging import rejected_rows
-from tests.connectors.topics import fresh
+from penstock.spark.tasks.staging import rejected_rows
+from penstock.storage.folders import folder
+from tests.connectors.kafka_topics import fresh
 from tests.schemas import batches
 
 
@@ -66,6 +66,7 @@ def test_a_row_of_a_json_source_comes_back_as_it_was(given: tuple[Schema, pa.Rec
     assert values(through_files(schema, rows, "json")) == values(rows)
 
 
+@pytest.mark.slow
 @given(batches(maps=True))
 @settings(deadline=None, max_examples=40)
 def test_a_row_of_a_parquet_source_comes_back_as_it_was(given: tuple[Schema, pa.RecordBatch]) -> None:
@@ -77,7 +78,7 @@ def test_a_row_of_a_parquet_source_comes_back_as_it_was(given: tuple[Schema, pa.
 @settings(deadline=None, max_examples=80)
 def test_the_json_of_a_rejected_row_keeps_all_its_values(given: tuple[Schema, pa.RecordBatch]) -> None:
     schema, rows = given
-    back = [Return(None, row.values, None) for row in rejected(rows)]
+    back = [ReturnedRow(None, row.values, None) for row in rejected(rows)]
     assert values(batch(back, schema)) == values(rows)
 
 
@@ -90,7 +91,7 @@ def test_intervals_maps_and_bytearrays_survive_the_json_of_a_rejected_row() -> N
         "a": [{"t": datetime(2026, 1, 1, 1, 2, 3, 4, tzinfo=UTC)}],
     }
     stored = RejectedRow("n", "", row_json(row), None, None, None, 0)
-    (found,) = batch([Return(None, stored.values, None)], schema).to_pylist()
+    (found,) = batch([ReturnedRow(None, stored.values, None)], schema).to_pylist()
     assert found == {**row, "b": b"\x00\xff", "m": list(row["m"].items())}  # type: ignore[attr-defined]
 
 
@@ -98,7 +99,7 @@ def test_what_spark_writes_as_json_is_read_too() -> None:
     schema = Schema("d decimal(20,10), m map<int,double>, f double, t timestamp, b binary")
     text = '{"d": 1234567890.0123456789, "m": {"1": 0.5}, "f": "NaN", "t": "2026-01-01T00:00:00.123Z", "b": "YWI="}'
     stored = RejectedRow("n", "", text, None, None, None, 0)
-    (found,) = batch([Return(None, stored.values, None)], schema).to_pylist()
+    (found,) = batch([ReturnedRow(None, stored.values, None)], schema).to_pylist()
     assert found["d"] == Decimal("1234567890.0123456789")
     assert found["m"] == [(1, 0.5)]
     assert (found["t"], found["b"]) == (datetime(2026, 1, 1, 0, 0, 0, 123000, tzinfo=UTC), b"ab")
@@ -108,7 +109,7 @@ def test_what_spark_writes_as_json_is_read_too() -> None:
 def test_a_row_that_no_longer_fits_the_schema_is_refused_with_the_schema(value: str) -> None:
     stored = RejectedRow("n", "", f'{{"a": [{value}]}}', None, None, None, 0)
     with pytest.raises(CannotReplay, match="does not fit 'a array<timestamp>'"):
-        batch([Return(None, stored.values, None)], Schema("a array<timestamp>"))
+        batch([ReturnedRow(None, stored.values, None)], Schema("a array<timestamp>"))
 
 
 def test_a_record_goes_back_into_its_topic_with_its_key(event_log: str, tmp_path: Path) -> None:
@@ -123,4 +124,4 @@ def test_a_record_goes_back_into_its_topic_with_its_key(event_log: str, tmp_path
     end = topic.latest(topic.initial(), None)
     found = [item for split in topic.splits(topic.initial(), end, 1) for item in topic.read_split(split)]
     assert [batch.to_pylist() for batch in found] == [[{"b": b"\xff"}]]
-    assert returned([Return(None, {"b": "/w=="}, None)], Schema("b binary"), "json") == [b'{"b": "/w=="}']
+    assert payloads_of([ReturnedRow(None, {"b": "/w=="}, None)], Schema("b binary"), "json") == [b'{"b": "/w=="}']

@@ -15,12 +15,12 @@ import pytest
 import penstock as ps
 from penstock.contracts import REJECTED
 from penstock.errors import BadSchema, CannotReplay, MissingInput
-from penstock.folders import Folder, folder
-from penstock.rejected.reading import place_of, read_rejected
+from penstock.rejected.reading import read_rejected, resolve_location
 from penstock.rejected.replay import Replayed, replay
 from penstock.rejected.rows import RejectedRow, identified
 from penstock.settings import Settings
-from tests.connectors.topics import Topic, fresh
+from penstock.storage.folders import Folder, folder
+from tests.connectors.kafka_topics import Topic, fresh
 
 SCHEMA = "id bigint, name string, at timestamp"
 BROKEN = RejectedRow("in", "no JSON", None, b"{1", "in", "in/0@4", 2)
@@ -69,7 +69,7 @@ def test_a_replay_that_died_before_its_file_was_there_is_done_by_the_next(
     def die(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for moment in ("targets.FileTarget.write", "journal.Replays.finish"):
+    for moment in ("targets.FileTarget.write", "targets.Replays.finish"):
         with monkeypatch.context() as dying:
             dying.setattr(f"penstock.rejected.{moment}", die)
             with pytest.raises(KeyboardInterrupt):
@@ -127,7 +127,7 @@ def test_what_cannot_go_back_is_told(tmp_path: Path, checkpoint: Folder) -> None
         "the pipeline has no node 'gone' any more",
     ]
     one = pipeline(ps.read_files(str(tmp_path / "in.json"), schema=SCHEMA).named("in"))
-    with pytest.raises(CannotReplay, match="would not be read"):
+    with pytest.raises(CannotReplay, match="would not read one more file"):
         send(one, [BROKEN], checkpoint)
     items = pipeline(ps.from_items([], SCHEMA).named("in"))
     with pytest.raises(CannotReplay, match="neither a topic nor files"):
@@ -153,7 +153,7 @@ def test_rows_go_from_one_topic_into_another_once(topic: Callable[[str], Topic],
     bad.produce([json.dumps(record).encode() for record in records])
     built = pipeline(ps.read_topic(source.name, schema=SCHEMA, connection=source.bootstrap).named("in"))
     settings = Settings(log=bad.bootstrap)
-    rows = read_rejected(place_of(bad.name, None), "p", settings)
+    rows = read_rejected(resolve_location(bad.name, None), "p", settings)
     assert rows == [BROKEN, REFUSED]
     for _ in range(2):
         done = replay(built, rows, checkpoint, settings)
@@ -172,11 +172,11 @@ def test_rejected_rows_are_read_from_the_pipelines_own_sink_or_from_a_folder(tmp
     (tmp_path / "bad").mkdir()
     pq.write_table(table, tmp_path / "bad" / "one.parquet")
     sink = ps.files(str(tmp_path / "bad"))
-    assert read_rejected(place_of(None, sink), "p", Settings()) == [BROKEN]
-    assert read_rejected(place_of(f"{tmp_path}/bad", None), "p", Settings()) == [BROKEN]
+    assert read_rejected(resolve_location(None, sink), "p", Settings()) == [BROKEN]
+    assert read_rejected(resolve_location(f"{tmp_path}/bad", None), "p", Settings()) == [BROKEN]
     with pytest.raises(MissingInput, match="no rejected_to"):
-        place_of(None, None)
+        resolve_location(None, None)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "one.json").write_text('{"node": "x"}\n')
-    with pytest.raises(BadSchema, match="something else than rejected rows"):
-        read_rejected(place_of(f"{tmp_path}/other", None), "p", Settings())
+    with pytest.raises(BadSchema, match="something other than rejected rows"):
+        read_rejected(resolve_location(f"{tmp_path}/other", None), "p", Settings())

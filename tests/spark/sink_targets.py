@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from tests.connectors.tables import sqlite_place
+from tests.connectors.table_sinks import sqlite_table
 from tests.crash.outputs import of_topic
 from tests.databases import PostgresServer
 
@@ -78,7 +78,7 @@ class Targets:
         }[kind](name, key)
 
     def _sqlite(self, name: str, key: str | None) -> Target:
-        place = sqlite_place(self.folder / f"{name}.db", name)
+        place = sqlite_table(self.folder / f"{name}.db", name)
         return Target("sqlite", _table(name, place.url, key), lambda: _named(place.sql, name))
 
     def _postgresql(self, name: str, key: str | None) -> Target:

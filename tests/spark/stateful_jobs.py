@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 
 import penstock as ps
 from penstock.settings import Settings
-from penstock.spark.session import session
+from penstock.spark.session.spark_session import session
 from tests.conftest import at
 
 WINDOW = 10

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.jars import jar_sets
+from penstock.spark.session.jars import jar_sets
 from tests.s3 import BUCKET
 
 pytestmark = pytest.mark.slow

@@ -1,1 +1,1 @@
-"""Tables of databases: PostgreSQL and SQLite."""
+"""Database tables (PostgreSQL, SQLite): a sink, and tables that streams are joined with."""

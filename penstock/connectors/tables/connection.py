@@ -1,4 +1,4 @@
-"""Where the connection of a table leads."""
+"""Resolves the connection of a table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def resolve(connection: str, settings: Settings) -> Database:
 
 
 def refuse_no_connection(connection: str, node: str) -> None:
-    """Refuse a table without a connection, and an address that is not that of a database."""
+    """Raise BadValue if the connection is missing or is not the address of a database."""
     if "://" in connection and not connection.startswith((*_POSTGRES, _SQLITE)):
         message = f"connection={masked(connection)!r} is not the address of a database that tables can be in"
         raise BadValue(message, node=node, hint=_FORMS)
@@ -49,12 +49,12 @@ def refuse_no_connection(connection: str, node: str) -> None:
 
 
 def is_database(connection: str, settings: Settings) -> bool:
-    """Say whether a connection leads to a database, not to a log."""
+    """Return whether a connection leads to a database, not to a log."""
     return settings.connections.get(connection, connection).startswith((*_POSTGRES, _SQLITE))
 
 
 def _local(path: str, files: str) -> str:
     if "://" in files and not os.path.isabs(path):
-        message = f"the database {path!r} would be below files={masked(files)!r}, which is no folder of this machine"
-        raise SettingsError(message, hint="give its whole path: sqlite:////folder/shop.db")
+        message = f"the database {path!r} is relative to files={masked(files)!r}, which is not a local folder"
+        raise SettingsError(message, hint="use an absolute path: sqlite:////folder/shop.db")
     return os.path.abspath(os.path.join(files, path))

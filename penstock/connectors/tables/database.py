@@ -1,4 +1,4 @@
-"""What is asked of a database, by a table sink and by those who read a table."""
+"""The interface of a database, for the table sink and for table sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.schema import Field, Schema
 
 @dataclass(frozen=True)
 class Target:
-    """A table that rows go to; with a key, the newest row of each key."""
+    """The target table of a sink; with a key, rows are upserted."""
 
     table: str
     schema: Schema
@@ -24,7 +24,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Column:
-    """A column that a table has: its type in the database's own words, and whether each new row must fill it."""
+    """A column of a table: its type in the database, and whether a new row must have a value for it."""
 
     name: str
     type: str
@@ -40,11 +40,11 @@ class Session(ABC):
 
     @abstractmethod
     def make_ledger(self, ledger: str) -> None:
-        """Make sure that the ledger is there."""
+        """Create the ledger if it is missing."""
 
     @abstractmethod
     def columns(self, table: str) -> list[Column] | None:
-        """Return what a table has, or None if there is no such table."""
+        """Return the columns of a table, or None if it does not exist."""
 
     @abstractmethod
     def unique_keys(self, table: str) -> list[set[str]]:
@@ -52,7 +52,7 @@ class Session(ABC):
 
     @abstractmethod
     def fields(self, table: str) -> list[Field]:
-        """Return the columns of a table or view, as Spark would have them; none if it is not there."""
+        """Return the columns of a table or view, as Spark would have them; none if it does not exist."""
 
     def selected(self, field: Field) -> str:
         """Return the SQL that reads a column."""
@@ -64,14 +64,14 @@ class Session(ABC):
 
     @abstractmethod
     def upsert(self, target: Target, batches: Iterable[pa.RecordBatch]) -> None:
-        """Replace the row of each key by its last one, or remove it if that one's column ROW_REMOVED holds."""
+        """Replace the row of each key by its last one, or remove it if that one's column ROW_REMOVED contains."""
 
 
 class Database(ABC):
-    """One database; it holds no connection, so that it can be sent to tasks."""
+    """One database; it contains no connection, so that it can be sent to tasks."""
 
-    # The address, as errors show it.
-    place: str
+    # The address without its password, for errors.
+    address: str
 
     @abstractmethod
     def check(self) -> None:
@@ -79,18 +79,18 @@ class Database(ABC):
 
     @abstractmethod
     def transaction(self, table: str) -> AbstractContextManager[Session]:
-        """Open a transaction that is committed at its end, and undone by an error; errors name the table."""
+        """Open a transaction that commits at its end, and rolls back on an error; errors name the table."""
 
     @abstractmethod
     def answers(self) -> None:
-        """Raise at once if it does not let this user in; nothing is made."""
+        """Raise if the database cannot be reached or rejects the login; creates nothing."""
 
     @abstractmethod
     def reading(self, table: str) -> AbstractContextManager[Session]:
         """Open a transaction that only reads."""
 
     def stamp(self) -> object:
-        """Return something that is equal as long as nothing was written; None if that cannot be told."""
+        """Return a value that changes with every write; None if there is none."""
         return None
 
     @abstractmethod
@@ -103,7 +103,7 @@ class Database(ABC):
 
     @abstractmethod
     def takes(self, column: Column, field: Field) -> bool:
-        """Say whether an existing column holds each value of a field, unchanged or refused with an error."""
+        """Return whether an existing column contains each value of a field, unchanged or refused with an error."""
 
 
 def quoted(name: str) -> str:
@@ -116,7 +116,7 @@ def quoted(name: str) -> str:
 
 
 def column(name: str) -> str:
-    """Quote the name of a column, which may hold dots."""
+    """Quote the name of a column, which may contain dots."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -1,4 +1,4 @@
-"""The ledger of a database: the newest epoch of each partition of each sink, beside the rows themselves."""
+"""The ledger in a database: the newest epoch of each partition of each sink, in the same schema as the table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Ledger:
         return dict(session.execute(asked + "GROUP BY epoch", lineage, sink))
 
     def has_epochs(self, session: Session, sink: str) -> bool:
-        """Say whether the table is there, and a sink of that name has written it, in any lineage and query."""
+        """Return whether the table is there, and a sink of that name has written it, in any lineage and query."""
         if not (session.columns(self.table) and session.columns(self.name)):
             return False
         asked = f"SELECT 1 FROM {quoted(self.name)} WHERE epoch >= 0 AND (sink = ? OR substr(sink, 1, ?) = ?) LIMIT 1"
@@ -56,13 +56,13 @@ class Ledger:
             "ON CONFLICT (lineage, sink, partition) DO UPDATE SET partition = excluded.partition "
             "RETURNING epoch, partitions"
         )
-        ((newest, begun),) = session.execute(lock, epoch.lineage, epoch.sink, partition, partitions)
-        if begun != partitions:
-            message = f"{self.table}: {NAME} knows {begun} partitions of it, and rows come in {partitions}"
-            raise SinkFailed(message, hint="run the job again: it then cuts rows as it began")
+        ((newest, known),) = session.execute(lock, epoch.lineage, epoch.sink, partition, partitions)
+        if known != partitions:
+            message = f"{self.table}: {NAME} has {known} partitions of it, but rows come in {partitions}"
+            raise SinkFailed(message, hint="run the job again: it then uses the number of partitions in the ledger")
         return int(newest) >= epoch.number
 
-    def note(self, session: Session, epoch: Epoch, partition: int) -> None:
+    def record(self, session: Session, epoch: Epoch, partition: int) -> None:
         """Write down that a partition has the epoch, in the transaction of its rows."""
         update = f"UPDATE {quoted(self.name)} SET epoch = ?, bounds = ? {_ROW}"
         session.execute(update, epoch.number, epoch.bounds, epoch.lineage, epoch.sink, partition)

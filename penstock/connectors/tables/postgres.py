@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,12 +26,10 @@ from penstock.connectors.tables.database import (
     replacing,
 )
 from penstock.connectors.tables.ledger import ADDED, COLUMNS
-from penstock.connectors.tables.postgres_failures import Unreachable, failed, no_connection
-from penstock.connectors.tables.postgres_text import csv_rows
-from penstock.connectors.tables.postgres_types import TAKEN, spark_type, type_of
+from penstock.connectors.tables.postgres_types import TAKEN, csv_rows, spark_type, type_of
 from penstock.contracts import ROW_REMOVED
-from penstock.errors import BadValue, SettingsError
-from penstock.masking import is_secret, masked
+from penstock.errors import BadValue, DiskFull, PenstockError, SettingsError, SinkFailed
+from penstock.masking import is_secret, masked, without
 from penstock.schema import Field
 
 # A server that is being restarted is back within this time.
@@ -62,9 +61,28 @@ _UNIQUE = """
 """
 _ROWS, _ORDER = "penstock_rows", "__penstock_order"
 _ENUM = " (enum)"
-
-# Connections that wait for the next task of this process: Spark's workers live longer than their tasks.
+# Idle connections: Spark's workers live longer than their tasks.
 _idle: dict[tuple[int, str], list[psycopg.Connection]] = {}
+# Transient classes and codes of SQLSTATE: a retry of the transaction can succeed.
+_TRANSIENT = ("08", "40", "57P", "55P03", "53300", "53200", "53400")
+_HINTS = {
+    "22": "cast() or filter() such values before, or alter the column",
+    "23502": 'leave such rows out before: .filter("... IS NOT NULL"), or alter the column: DROP NOT NULL',
+    "23505": 'a row with that key is there already: write with mode="upsert" to replace it',
+    "23": "check the table's constraints, and filter() rows that violate them",
+    "25006": "connect to a server that can be written, not to a standby",
+    "3F": "create the schema: CREATE SCHEMA ...",
+    "42P01": "do not drop the table while a job runs; run the job again: it is created if it is missing",
+    "42": "check the table, then run the job again",
+}
+# Errors of connecting have no SQLSTATE code.
+_LOGIN_HINTS = {
+    re.compile("authentication failed"): "check user and password of the connection",
+    re.compile("no password supplied"): "write it: postgresql://user:password@host/database",
+    re.compile("no pg_hba.conf entry"): "allow this user in the server's pg_hba.conf, or try sslmode=require",
+    re.compile('database ".*" does not exist'): "check the connection's database, or create it: createdb NAME",
+    re.compile('role ".*" does not exist'): "check the connection's user, or create it: createuser NAME",
+}
 
 
 @atexit.register
@@ -79,11 +97,11 @@ class Postgres(Database):
     """One database of a PostgreSQL server."""
 
     def __init__(self, url: str) -> None:
-        self._url, self.place = url, masked(url)
+        self._url, self.address = url, masked(url)
         try:
             self.login: dict[str, Any] = conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
-            message = f"{self.place!r} is not the address of a PostgreSQL database"
+            message = f"{self.address!r} is not the address of a PostgreSQL database"
             hint = 'write "postgresql://user:password@host:5432/database"; in a password, "/" is %2F and "@" is %40'
             raise BadValue(message, hint=hint) from error
 
@@ -92,26 +110,26 @@ class Postgres(Database):
         return [str(value) for name, value in self.login.items() if is_secret(name)]
 
     def check(self) -> None:
-        """Raise a SettingsError if the server cannot be reached or lets this user not in."""
+        """Raise a SettingsError if the server cannot be reached or rejects the login."""
         try:
             self.answers()
-        except Unreachable as error:
+        except PostgresUnavailable as error:
             raise SettingsError(error.message, hint=error.hint) from error
 
     def answers(self) -> None:
-        """Raise at once if the server cannot be reached or lets this user not in."""
+        """Raise at once if the server cannot be reached or rejects the login."""
         self._connect().close()
 
     @contextmanager
     def transaction(self, table: str) -> Iterator[Session]:
-        """Open a transaction on a connection that this process keeps for the next one."""
+        """Open a transaction on a pooled connection."""
         connection = self._borrow()
         try:
             with connection.transaction():
                 yield PostgresSession(connection)
         except psycopg.Error as error:
             connection.close()
-            raise failed(error, table, self.place) from error
+            raise failed(error, table, self.address) from error
         except BaseException:
             connection.close()
             raise
@@ -133,7 +151,7 @@ class Postgres(Database):
         return type_of(field.type)
 
     def takes(self, column: Column, field: Field) -> bool:
-        """Say whether the column's input reads the field's text."""
+        """Return whether the column's input reads the field's text."""
         kind = field.type.partition("<")[0].partition("(")[0]
         return column.type in TAKEN[kind] or (kind == "string" and column.type.endswith(_ENUM))
 
@@ -153,12 +171,12 @@ class Postgres(Database):
         return self._patiently()
 
     def _patiently(self) -> psycopg.Connection:
-        """Connect; a server that does not answer may be about to come back."""
+        """Connect, and retry: the server may be restarting."""
         deadline, tries = time.monotonic() + _PATIENCE_S, 0
         while True:
             try:
                 return self._connect()
-            except Unreachable as error:
+            except PostgresUnavailable as error:
                 if not error.transient or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
@@ -170,7 +188,7 @@ class Postgres(Database):
             connection = psycopg.connect(**mine, autocommit=True)
             connection.execute(_SESSION)
         except psycopg.Error as error:
-            raise no_connection(error, self.place, self._secrets) from error
+            raise no_connection(error, self.address, self._secrets) from error
         return connection
 
 
@@ -187,7 +205,7 @@ class PostgresSession(Session):
         return done.fetchall() if done.description else []
 
     def make_ledger(self, ledger: str) -> None:
-        """Make the ledger, unless it is there or another job makes it at this moment."""
+        """Create the ledger if it is missing; another job may do so at the same time."""
         if not self._has(ledger):
             self.execute("SELECT pg_advisory_xact_lock(hashtext('penstock_ledger'))")
             self.execute(f"CREATE TABLE IF NOT EXISTS {quoted(ledger)} ({COLUMNS})")
@@ -195,7 +213,7 @@ class PostgresSession(Session):
             self.execute(f"ALTER TABLE {quoted(ledger)} ADD COLUMN IF NOT EXISTS {' '.join(ADDED)}")
 
     def columns(self, table: str) -> list[Column] | None:
-        """Return what the catalog says of a table."""
+        """Return the columns of a table from the catalog."""
         if not self._has(table):
             return None
         found = self.execute(_COLUMNS, quoted(table))
@@ -212,7 +230,7 @@ class PostgresSession(Session):
         return column(field.name) if plain else f"{column(field.name)}::text"
 
     def unique_keys(self, table: str) -> list[set[str]]:
-        """Return the columns of each unique index that ON CONFLICT can go by."""
+        """Return the columns of each unique index that ON CONFLICT can use."""
         return [set(names) for (names,) in self.execute(_UNIQUE, quoted(table))]
 
     def append(self, target: Target, batches: Iterable[pa.RecordBatch]) -> None:
@@ -220,7 +238,7 @@ class PostgresSession(Session):
         self._copy(quoted(target.table), target.schema.names, batches)
 
     def upsert(self, target: Target, batches: Iterable[pa.RecordBatch]) -> None:
-        """Copy rows beside the table, and merge the last one of each key."""
+        """Copy rows to a temporary table, and merge the last one of each key."""
         names, key = listed(target.schema.names), listed(target.key)
         self.execute(
             f"CREATE TEMP TABLE {_ROWS} ON COMMIT DROP AS SELECT {names}, 0::bigint AS {_ORDER}, "
@@ -256,3 +274,48 @@ def _ordered(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
         columns = [*batch.select(list(target.schema.names)).columns, pa.array(np.arange(begin, end)), removed]
         yield pa.RecordBatch.from_arrays(columns, names=[*target.schema.names, _ORDER, ROW_REMOVED])
         begin = end
+
+
+class PostgresUnavailable(SinkFailed):
+    """There is no connection to the database."""
+
+
+def failed(error: psycopg.Error, table: str, address: str) -> PenstockError:
+    """Return an error of a statement."""
+    code, said = error.sqlstate or "", _said(error)
+    message = f"table {table} at {address}: {said}"
+    if code == "53100":
+        return DiskFull(message, hint="free some space where the database is, and run the job again")
+    if code == "42501":
+        return SinkFailed(message, hint=_grant(table))
+    if code.startswith(_TRANSIENT) or (not code and isinstance(error, psycopg.OperationalError)):
+        return SinkFailed(message, hint="check that the database is running, then run the job again", transient=True)
+    hint = next((hint for start, hint in _HINTS.items() if code.startswith(start)), None)
+    return SinkFailed(message, hint=hint)
+
+
+def no_connection(error: psycopg.Error, address: str, secrets: Iterable[str] = ()) -> PostgresUnavailable:
+    """Return an error of connecting; the server's reason comes as text only."""
+    # The last line of libpq's message may be a question that repeats the hint.
+    said = without(str(error), secrets).partition("\n\tIs the server running")[0].strip().splitlines()[-1].strip()
+    for reason, hint in _LOGIN_HINTS.items():
+        if reason.search(said):
+            message = f"{address} refuses the login: {said.rpartition('FATAL:')[2].strip()}"
+            return PostgresUnavailable(message, hint=hint)
+    hint = "check that PostgreSQL is running there, and host and port of the connection"
+    return PostgresUnavailable(
+        f"{address} does not answer: {said.rpartition(' failed: ')[2]}", hint=hint, transient=True
+    )
+
+
+def _said(error: psycopg.Error) -> str:
+    main = error.diag.message_primary or str(error).strip() or type(error).__name__
+    where = (error.diag.context or "").partition("\n")[0]
+    return f"{main} ({where})" if where else main
+
+
+def _grant(table: str) -> str:
+    return (
+        f"who owns them runs: GRANT SELECT, INSERT, UPDATE, DELETE ON {table}, penstock_ledger TO user; "
+        "to have them made by the job: GRANT CREATE ON SCHEMA public TO user"
+    )

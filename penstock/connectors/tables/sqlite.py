@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from penstock.connectors.tables.database import Column, Database, Session, Target, column, listed, quoted, replacing
 from penstock.connectors.tables.ledger import ADDED, COLUMNS
-from penstock.connectors.tables.sqlite_values import affinity, python_rows, spark_type, taken, type_of
+from penstock.connectors.tables.sqlite_types import affinity, python_rows, spark_type, taken, type_of
 from penstock.contracts import ROW_REMOVED
 from penstock.errors import BadValue, DiskFull, PenstockError, SettingsError, SinkFailed
-from penstock.folders.durable import make_folders
 from penstock.schema import Field
+from penstock.storage.durable_files import make_folders
 
 # Another program may be writing for so long.
 _BUSY_S = 60.0
@@ -29,15 +29,15 @@ class Sqlite(Database):
     """One file; its folder is made if it is missing."""
 
     def __init__(self, path: str) -> None:
-        self._path, self.place = path, f"sqlite:///{path}"
+        self._path, self.address = path, f"sqlite:///{path}"
 
     def check(self) -> None:
         """Raise a SettingsError if the file cannot be written."""
         try:
             self._connect().close()
         except (OSError, sqlite3.Error) as error:
-            message = f"{self.place} cannot be written: {error}"
-            hint = "look at the path and its permissions; a file that is there must be a database of SQLite"
+            message = f"{self.address} cannot be written: {error}"
+            hint = "check the path and its permissions; an existing file must be a SQLite database"
             raise SettingsError(message, hint=hint) from error
 
     @contextmanager
@@ -51,14 +51,14 @@ class Sqlite(Database):
         except sqlite3.Error as error:
             raise self._failed(error, table) from error
         except OSError as error:
-            message = f"table {table}: {self.place} cannot be written: {error}"
-            raise SinkFailed(message, hint="let this user write the file and its folder") from error
+            message = f"table {table}: {self.address} cannot be written: {error}"
+            raise SinkFailed(message, hint="grant this user write access to the file and its folder") from error
 
     def answers(self) -> None:
         """Raise if there is no such file."""
         if not os.path.isfile(self._path):
-            message = f"there is no database {self.place}"
-            raise SinkFailed(message, hint="look at the path; a relative one starts from `files` of the settings")
+            message = f"there is no database {self.address}"
+            raise SinkFailed(message, hint="check the path; a relative one starts from `files` of the settings")
 
     @contextmanager
     def reading(self, table: str) -> Iterator[Session]:
@@ -70,7 +70,7 @@ class Sqlite(Database):
             raise self._failed(error, table) from error
 
     def stamp(self) -> object:
-        """Size and time of the file and of what was written beside it."""
+        """Size and time of the file and of what was written next to it."""
         files = [path for path in (self._path, f"{self._path}-wal") if os.path.exists(path)]
         return [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in files]
 
@@ -83,7 +83,7 @@ class Sqlite(Database):
         return type_of(field.type)
 
     def takes(self, column: Column, field: Field) -> bool:
-        """Say whether a column keeps the values as they are: SQLite converts them by its affinity."""
+        """Return whether a column keeps the values as they are: SQLite converts them by its affinity."""
         return affinity(column.type) in taken(field.type)
 
     def _connect(self) -> sqlite3.Connection:
@@ -97,17 +97,17 @@ class Sqlite(Database):
 
     def _failed(self, error: sqlite3.Error, table: str) -> PenstockError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        message = f"table {table} at {self.place}: {error}"
+        message = f"table {table} at {self.address}: {error}"
         if code == sqlite3.SQLITE_FULL:
             return DiskFull(message, hint="free some space, and run the job again")
         if code in _PASSING:
             return SinkFailed(message, hint="end the long transaction of the program that has it open", transient=True)
         if code in _READ_ONLY:
-            return SinkFailed(message, hint="let this user write the file and its folder")
+            return SinkFailed(message, hint="grant this user write access to the file and its folder")
         if code == sqlite3.SQLITE_CONSTRAINT:
             hint = 'filter() such rows before, or replace rows of the same key with mode="upsert"'
             return SinkFailed(message, hint=hint)
-        return SinkFailed(message, hint="look at the table, and run the job again")
+        return SinkFailed(message, hint="check the table, then run the job again")
 
 
 class SqliteSession(Session):
@@ -153,18 +153,18 @@ class SqliteSession(Session):
 
     def upsert(self, target: Target, batches: Iterable[pa.RecordBatch]) -> None:
         """Insert or replace the last row of each key, or remove it."""
-        places = [target.schema.names.index(name) for name in target.key]
+        positions = [target.schema.names.index(name) for name in target.key]
         for batch in batches:
             rows = list(python_rows(batch, target.schema))
             asked = ROW_REMOVED in batch.schema.names
             removed = batch.column(ROW_REMOVED).to_pylist() if asked else [False] * len(rows)
-            last = {tuple(row[n] for n in places): (row, gone) for row, gone in zip(rows, removed, strict=True)}
+            last = {tuple(row[n] for n in positions): (row, gone) for row, gone in zip(rows, removed, strict=True)}
             where = " AND ".join(f"{column(name)} = ?" for name in target.key)
             delete = f"DELETE FROM {quoted(target.table)} WHERE {where}"
             self._connection.executemany(delete, [key for key, (_, gone) in last.items() if gone])
             self._insert(target, [row for row, gone in last.values() if not gone], replacing(target))
 
     def _insert(self, target: Target, rows: Iterable[Sequence[Any]], end: str) -> None:
-        marks = ", ".join("?" for _ in target.schema)
-        insert = f"INSERT INTO {quoted(target.table)} ({listed(target.schema.names)}) VALUES ({marks}) {end}"
+        placeholders = ", ".join("?" for _ in target.schema)
+        insert = f"INSERT INTO {quoted(target.table)} ({listed(target.schema.names)}) VALUES ({placeholders}) {end}"
         self._connection.executemany(insert, rows)

@@ -1,1 +1,1 @@
-"""Consumer groups: who reads which partition, and how far they have come."""
+"""Consumer groups: membership, assignment and committed offsets, of the classic protocol and (`consumer`) KIP-848."""

@@ -1,8 +1,8 @@
 """Keys and values of `__consumer_offsets` in Apache Kafka's own formats, so that its tools can read them.
 
-Written are key versions 1 (offset) and 2 (group), and value versions 3 (group, offset) and 1 (an offset that says when
-it expires); read is every version before those too. Kafka 4.1 and later write offsets in version 4, with a topic id,
-and read all of these.
+Writes key versions 1 (offset) and 2 (group), and value versions 3 (group, offset) and 1 (an offset with an expiry
+time); also reads all earlier versions. Kafka 4.1 and later write offsets in version 4, with a topic id, and read all of
+these.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from penstock.log.groups.events import MemberSnapshot, Snapshot
+from penstock.log.groups.classic.events import MemberSnapshot, Snapshot
 
 _OFFSET, _GROUP = 1, 2
 
 
 class OffsetKey(NamedTuple):
-    """Whose progress on which partition."""
+    """The key of a committed offset."""
 
     group: str
     topic: str
@@ -24,13 +24,13 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """Whose members."""
+    """The key of a group."""
 
     group: str
 
 
 class Committed(NamedTuple):
-    """How far a group has come on a partition. `position` is where the log has it: the younger one counts."""
+    """A committed offset. `position` is its own offset in the journal: the newer one counts."""
 
     offset: int
     leader_epoch: int = -1
@@ -41,14 +41,14 @@ class Committed(NamedTuple):
 
 
 def encode_key(key: OffsetKey | GroupKey) -> bytes:
-    """Return a key's bytes."""
+    """Encode a key."""
     if isinstance(key, GroupKey):
         return struct.pack(">h", _GROUP) + _text(key.group)
     return struct.pack(">h", _OFFSET) + _text(key.group) + _text(key.topic) + struct.pack(">i", key.partition)
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
-    """Return a key, or None for one of a later kind."""
+    """Decode a key; None for one of a later type."""
     reader = _Reader(data)
     version = reader.take(">h")
     if version == _GROUP:
@@ -57,7 +57,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 
 def encode_offset(value: Committed) -> bytes:
-    """Return an offset's bytes."""
+    """Encode a committed offset."""
     if value.expires >= 0:
         head = struct.pack(">hq", 1, value.offset)
         return head + _text(value.metadata) + struct.pack(">qq", value.timestamp, value.expires)
@@ -66,7 +66,7 @@ def encode_offset(value: Committed) -> bytes:
 
 
 def decode_offset(data: bytes, position: int) -> Committed:
-    """Return an offset that stands at a position of the log."""
+    """Decode a committed offset at a position of the journal."""
     reader = _Reader(data)
     version, offset = reader.take(">h"), reader.take(">q")
     epoch = reader.take(">i") if version >= 3 else -1
@@ -75,14 +75,14 @@ def decode_offset(data: bytes, position: int) -> Committed:
 
 
 def encode_group(value: Snapshot) -> bytes:
-    """Return a group's bytes."""
+    """Encode a group."""
     head = struct.pack(">h", 3) + _text(value.protocol_type) + struct.pack(">i", value.generation)
     middle = _text(value.protocol) + _text(value.leader) + struct.pack(">qi", value.since, len(value.members))
     return head + middle + b"".join(_encode_member(member) for member in value.members)
 
 
 def decode_group(data: bytes) -> Snapshot:
-    """Return a group."""
+    """Decode a group."""
     reader = _Reader(data)
     version = reader.take(">h")
     protocol_type, generation = reader.text() or "", reader.take(">i")
@@ -119,7 +119,7 @@ def _bytes(value: bytes) -> bytes:
 
 
 class _Reader:
-    """Takes one field after the other."""
+    """Reads fields in order."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0

@@ -1,3 +1,5 @@
+"""The journal of groups and offsets: the internal topic `__consumer_offsets`."""
+
 from __future__ import annotations
 
 import logging
@@ -5,10 +7,12 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.kafka.records import COMMIT, Record, build_batch, control_outcome, decode_batch
+from penstock.log.configs.topic import CONSUMER_OFFSETS
 from penstock.log.errors import ErrorCode, LogError
+from penstock.log.groups.classic.events import Snapshot
 from penstock.log.groups.consumer import formats as consumer_formats
 from penstock.log.groups.consumer.formats import ConsumerKey
-from penstock.log.groups.events import Snapshot
 from penstock.log.groups.formats import (
     Committed,
     GroupKey,
@@ -20,8 +24,6 @@ from penstock.log.groups.formats import (
     encode_key,
     encode_offset,
 )
-from penstock.log.storage.internal import CONSUMER_OFFSETS
-from penstock.log.storage.records import COMMIT, Record, build_batch, marker_outcome, open_batch
 
 if TYPE_CHECKING:
     from penstock.log.broker import Broker
@@ -32,7 +34,7 @@ _TRANSACTIONAL = 0x10
 
 
 Key = OffsetKey | GroupKey | ConsumerKey
-Value = Committed | Snapshot | bytes | None  # None: the key is gone
+Value = Committed | Snapshot | bytes | None  # None: a tombstone
 Changes = (
     Mapping[OffsetKey, Committed | None]
     | Mapping[GroupKey, Snapshot | None]
@@ -42,7 +44,7 @@ Changes = (
 
 
 class Change(NamedTuple):
-    """One line of the journal. `producer_id` is -1 outside transactions."""
+    """One record of the journal. `producer_id` is -1 outside transactions."""
 
     producer_id: int
     key: Key
@@ -51,27 +53,27 @@ class Change(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A producer's transaction has ended."""
+    """The end of a producer's transaction."""
 
     producer_id: int
     committed: bool
 
 
 class Journal:
-    """The compacted topic that remembers groups and offsets."""
+    """The compacted topic that stores groups and offsets."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     @property
     def end(self) -> int:
-        """Where the next change goes."""
+        """The offset of the next record."""
         return self._broker.store.partition(TOPIC, 0).end if TOPIC in self._broker.store.topics else 0
 
     async def write(self, changes: Changes, producer: tuple[int, int] | None = None) -> int:
-        """Append changes as one batch, perhaps of a producer's transaction (id, epoch); return where the first went.
+        """Append changes as one batch, optionally in a producer's transaction (id, epoch); return the first offset.
 
-        The append happens at once, before the first wait; the wait is for the disk.
+        The append happens before the first await, which waits for the fsync.
         """
         now = self._broker.clock()
         records = [Record(_encode_key(key), _encode(value), timestamp=now) for key, value in changes.items()]
@@ -81,16 +83,16 @@ class Journal:
         try:
             self._broker.store.create_internal(TOPIC)
             return await self._broker.write(TOPIC, 0, batch)
-        except (LogError, OSError) as failure:  # a full disk; clients ask again when they hear this
+        except (LogError, OSError) as failure:  # such as a full disk; clients retry after this code
             raise LogError(ErrorCode.coordinator_not_available, f"cannot write to {TOPIC}: {failure}") from failure
 
     def replay(self) -> Iterator[Change | Decision]:
-        """Yield everything that was written, oldest first."""
+        """Yield all records, oldest first."""
         if TOPIC not in self._broker.store.topics:
             return
         for batch, data in self._broker.store.partition(TOPIC, 0).batches():
             if batch.is_control:
-                yield Decision(batch.producer_id, marker_outcome(data) == COMMIT)
+                yield Decision(batch.producer_id, control_outcome(data) == COMMIT)
             else:
                 producer_id = batch.producer_id if batch.is_transactional else -1
                 yield from _changes(producer_id, batch.base_offset, data)
@@ -98,9 +100,9 @@ class Journal:
 
 def _changes(producer_id: int, offset: int, data: memoryview) -> Iterator[Change]:
     try:
-        yield from (change for record in open_batch(data) if (change := _decode(producer_id, record)))
+        yield from (change for record in decode_batch(data) if (change := _decode(producer_id, record)))
     except (LogError, struct.error, ValueError) as error:
-        # While the name was not reserved, clients could write anything here; nothing of that is a group's.
+        # Before the name was reserved, clients could write anything to this topic.
         log.error("%s: the records from offset %d on are not the broker's own, skipped: %s", TOPIC, offset, error)
 
 

@@ -1,28 +1,30 @@
-"""How far each group has come, as the log says: committed, and still undecided inside transactions."""
+"""Committed offsets of all groups, and pending offsets of open transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from penstock.log.groups.classic.group import Group, State
 from penstock.log.groups.formats import Committed, OffsetKey
+from penstock.log.groups.journal import Journal
 
 TopicPartition = tuple[str, int]
 Offsets = Mapping[TopicPartition, Committed]
 
 
 class OffsetTable:
-    """Committed and pending offsets of all groups. It follows the log: live and replayed changes go the same way."""
+    """Committed and pending offsets of all groups, updated the same way by live and by replayed changes."""
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, Committed]] = {}
         self._pending: dict[int, dict[OffsetKey, Committed]] = {}
 
     def of(self, group: str) -> Offsets:
-        """Return what a group has committed."""
+        """Return the committed offsets of a group."""
         return self._committed.get(group, {})
 
     def groups(self) -> list[str]:
-        """Return the groups that have committed something."""
+        """Return the groups with committed offsets."""
         return list(self._committed)
 
     @property
@@ -32,29 +34,29 @@ class OffsetTable:
 
     @property
     def pending_count(self) -> int:
-        """How many offsets wait for the end of a transaction."""
+        """How many offsets are pending in transactions."""
         return sum(map(len, self._pending.values()))
 
     def is_pending(self, key: OffsetKey) -> bool:
-        """Say whether a transaction that is not decided yet would move this offset."""
+        """Return whether an open transaction has a pending commit of this offset."""
         return any(key in pending for pending in self._pending.values())
 
     def has_pending(self, group: str) -> bool:
-        """Say whether a transaction that is not decided yet has offsets of this group."""
+        """Return whether an open transaction has pending offsets of this group."""
         return any(key.group == group for pending in self._pending.values() for key in pending)
 
     def commit(self, key: OffsetKey, value: Committed) -> None:
-        """Take an offset over, unless the log has a younger one."""
+        """Commit an offset, unless a newer one is committed."""
         known = self._committed.setdefault(key.group, {})
         current = known.get((key.topic, key.partition))
         if current is None or current.position <= value.position:
             known[key.topic, key.partition] = value
 
     def remove(self, key: OffsetKey, position: int) -> None:
-        """Forget an offset that the log has deleted at a position, and what undecided transactions wrote before it."""
-        known, place = self._committed.get(key.group, {}), (key.topic, key.partition)
-        if place in known and known[place].position < position:
-            del known[place]
+        """Remove an offset that was deleted at a position, and pending ones written before it."""
+        known, partition = self._committed.get(key.group, {}), (key.topic, key.partition)
+        if partition in known and known[partition].position < position:
+            del known[partition]
         if not known:
             self._committed.pop(key.group, None)
         for producer_id, pending in list(self._pending.items()):
@@ -62,11 +64,11 @@ class OffsetTable:
                 self.forget(producer_id, [key])
 
     def begin(self, producer_id: int, key: OffsetKey, value: Committed) -> None:
-        """Keep an offset aside until the producer's transaction is decided."""
+        """Add a pending offset of a producer's transaction."""
         self._pending.setdefault(producer_id, {})[key] = value
 
     def forget(self, producer_id: int, keys: Iterable[OffsetKey]) -> None:
-        """Let go of pending offsets that could not be written."""
+        """Remove pending offsets that could not be written."""
         pending = self._pending.get(producer_id, {})
         for key in keys:
             pending.pop(key, None)
@@ -74,7 +76,7 @@ class OffsetTable:
             self._pending.pop(producer_id, None)
 
     def end(self, producer_id: int, committed: bool) -> set[str]:
-        """Decide a producer's transaction; return the groups that it moved."""
+        """End a producer's transaction; return the groups whose offsets were committed."""
         pending = self._pending.pop(producer_id, {})
         if not committed:
             return set()
@@ -83,7 +85,7 @@ class OffsetTable:
         return {key.group for key in pending}
 
     def follow(self, producer_id: int, key: OffsetKey, value: Committed | None, position: int) -> None:
-        """Repeat what the log says of an offset at a position."""
+        """Apply a record of the journal."""
         if value is None:
             self.remove(key, position)
         elif producer_id < 0:
@@ -92,9 +94,67 @@ class OffsetTable:
             self.begin(producer_id, key, value)
 
     def expired(self, group: str, used_until: int, now: int, retention: int) -> Iterator[OffsetKey]:
-        """Yield what was neither committed nor in use for longer than the retention."""
+        """Yield offsets that were neither committed nor in use for longer than the retention."""
         for (topic, partition), value in self.of(group).items():
             key = OffsetKey(group, topic, partition)
             due = max(value.timestamp, used_until) + retention if value.expires < 0 else value.expires
             if due <= now and not self.is_pending(key):
                 yield key
+
+
+class OffsetStore:
+    """Writes offsets to the journal, and updates the table once they are durable."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.table = OffsetTable()
+
+    async def commit(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Commit offsets of a group."""
+        changes = _changes(group, offsets)
+        base = await self._journal.write(changes)
+        for key, value in _placed(changes, base).items():
+            self.table.commit(key, value)
+
+    async def begin(self, producer: tuple[int, int], group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Write offsets as part of a producer's transaction. They are pending at once, before they are durable."""
+        changes = _changes(group, offsets)
+        for key, value in _placed(changes, self._journal.end).items():
+            self.table.begin(producer[0], key, value)
+        try:
+            await self._journal.write(changes, producer)
+        except Exception:  # rolls back after any failure, and raises it again
+            self.table.forget(producer[0], changes)
+            raise
+
+    async def remove(self, keys: Collection[OffsetKey]) -> None:
+        """Delete offsets."""
+        if not keys:
+            return
+        base = await self._journal.write(dict.fromkeys(keys))
+        for at, key in enumerate(keys):
+            self.table.remove(key, base + at)
+
+
+def _changes(group: str, offsets: Mapping[TopicPartition, Committed]) -> dict[OffsetKey, Committed]:
+    return {OffsetKey(group, *partition): value for partition, value in offsets.items()}
+
+
+def _placed(changes: dict[OffsetKey, Committed], base: int) -> dict[OffsetKey, Committed]:
+    return {key: value._replace(position=base + at) for at, (key, value) in enumerate(changes.items())}
+
+
+def expired_offsets(group: Group, offsets: OffsetTable, now: int, retention: int) -> Iterator[OffsetKey]:
+    """Yield the expired offsets: of a group that has been empty, or of topics without subscription, for so long."""
+    if group.state is State.EMPTY:
+        used_until = group.since if group.protocol_type else 0
+        yield from offsets.expired(group.id, used_until, now, retention)
+    elif group.state is State.STABLE and (topics := group.subscribed_topics()) is not None:
+        expired = offsets.expired(group.id, 0, now, retention)
+        yield from (key for key in expired if key.topic not in topics)
+
+
+def is_abandoned(group: Group, offsets: OffsetTable) -> bool:
+    """Return whether a group has no members and no offsets."""
+    unused = group.state is State.EMPTY and not group.reserved
+    return unused and not offsets.of(group.id) and not offsets.has_pending(group.id)

@@ -1,4 +1,4 @@
-"""What each request does: one file per family."""
+"""The request handlers, one module per family of requests; `COROUTINES` and `HOT` are the dispatch tables."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Any
 
 from penstock.log.calls import Call
 from penstock.log.handlers import (
-    cluster,
-    config_lists,
+    acls,
+    authentication,
     configs,
     consumer_groups,
     fetch,
     groups,
+    list_offsets,
     metadata,
     offsets,
-    positions,
     produce,
-    security,
-    topic_pages,
+    quotas,
     topics,
     transactions,
 )
@@ -26,19 +25,18 @@ from penstock.log.protocol.messages import Fields
 
 Handler = Callable[[Call, Any], Coroutine[Any, Any, Fields]]
 
-# Read from the bytes and answered without a task of their own.
+# The hot path: decoded from the bytes by hand, and answered without a task of their own.
 HOT: dict[str, Callable[[Call, memoryview, int], None]] = {"produce": produce.produce, "fetch": fetch.fetch}
 COROUTINES: dict[str, Handler] = {
-    **cluster.HANDLERS,
-    **config_lists.HANDLERS,
+    **acls.HANDLERS,
+    **authentication.HANDLERS,
     **configs.HANDLERS,
     **consumer_groups.HANDLERS,
     **groups.HANDLERS,
+    **list_offsets.HANDLERS,
     **metadata.HANDLERS,
     **offsets.HANDLERS,
-    **positions.HANDLERS,
-    **security.HANDLERS,
-    **topic_pages.HANDLERS,
+    **quotas.HANDLERS,
     **topics.HANDLERS,
     **transactions.HANDLERS,
 }

@@ -8,17 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.security.access import Access
-from penstock.log.security.acls import CLUSTER_NAME, Acl, AclFilter, Operation, Pattern, Permission, Resource
+from penstock.log.protocol.messages import Fields
+from penstock.log.security.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclFilter,
+    Authorizer,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+)
 
 if TYPE_CHECKING:
     from penstock.log.calls import Call
 
-Fields = dict[str, Any]
-
 
 async def describe_acls(call: Call, request: Any) -> Fields:
-    """List the ACLs that a filter asks for."""
+    """List the ACLs that match a filter."""
     access = _access(call, "DESCRIBE")
     found = access.find(_filter(request))
     resources = groupby(found, key=lambda acl: (acl.resource, acl.name, acl.pattern))
@@ -26,7 +33,7 @@ async def describe_acls(call: Call, request: Any) -> Fields:
 
 
 async def create_acls(call: Call, request: Any) -> Fields:
-    """Add ACLs, each that can be meant."""
+    """Add the valid ACLs of a request."""
     try:
         access = _access(call, "ALTER")
         read = [_read_acl(each) for each in request.creations]
@@ -37,7 +44,7 @@ async def create_acls(call: Call, request: Any) -> Fields:
 
 
 async def delete_acls(call: Call, request: Any) -> Fields:
-    """Remove the ACLs that filters ask for."""
+    """Delete the ACLs that match filters."""
     results: list[Fields] = []
     gone: set[Acl] = set()
     for each in request.filters:
@@ -53,10 +60,10 @@ async def delete_acls(call: Call, request: Any) -> Fields:
     return {"filter_results": results}
 
 
-def _access(call: Call, operation: str) -> Access:
-    access: Access | None = call.broker.security.access
+def _access(call: Call, operation: str) -> Authorizer:
+    access: Authorizer | None = call.broker.security.access
     if access is None:
-        raise LogError(ErrorCode.security_disabled, "this log asks nobody who they are; ACLs would do nothing")
+        raise LogError(ErrorCode.security_disabled, "authorization is disabled in this log; ACLs would have no effect")
     if not call.allowed(operation, "CLUSTER", CLUSTER_NAME):
         raise LogError(ErrorCode.cluster_authorization_failed, f"{operation} on the cluster is not allowed")
     return access
@@ -82,7 +89,7 @@ def _filter(asked: Any) -> AclFilter:
             Permission(asked.permission_type),
         )
     except ValueError as error:
-        raise LogError(ErrorCode.invalid_request, f"the filter asks for something unknown: {error}") from None
+        raise LogError(ErrorCode.invalid_request, f"unknown value in the filter: {error}") from None
 
 
 def _read_acl(given: Any) -> Acl | LogError:
@@ -97,16 +104,16 @@ def _read_acl(given: Any) -> Acl | LogError:
             Permission(given.permission_type),
         )
     except ValueError as error:
-        return LogError(ErrorCode.invalid_request, f"the ACL holds something unknown: {error}")
+        return LogError(ErrorCode.invalid_request, f"unknown value in the ACL: {error}")
     why = _flaw(acl)
     return LogError(ErrorCode.invalid_request, why) if why else acl
 
 
 def _flaw(acl: Acl) -> str:
     if 1 in (acl.resource, acl.operation, acl.permission) or acl.pattern in (Pattern.ANY, Pattern.MATCH):
-        return "ANY and MATCH can be asked for, not granted"
+        return "ANY and MATCH are only valid in filters"
     if not acl.name or not acl.host:
-        return "an ACL needs the name of a resource and a host; '*' stands for all"
+        return "an ACL needs a resource name and a host; '*' matches all"
     if acl.resource is Resource.CLUSTER and acl.name != CLUSTER_NAME:
         return f"the only cluster is named {CLUSTER_NAME}"
     kind, colon, name = acl.principal.partition(":")

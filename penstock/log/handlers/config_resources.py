@@ -1,4 +1,4 @@
-"""What has settings: topics, the broker, the cluster, groups. Each knows what is set and where a value comes from."""
+"""The resources with configs: topics, the broker, the cluster, groups; their values and the source of each value."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import ClassVar, Protocol
 
 from penstock.log.broker import Broker
 from penstock.log.calls import CLUSTER, Call
-from penstock.log.errors import ErrorCode, LogError
-from penstock.log.protocol.messages import Fields
-from penstock.log.storage.broker_settings import (
+from penstock.log.configs.broker import (
     BROKER_SETTINGS,
     GROUP_SETTINGS,
+    DynamicSettings,
     checked_broker_config,
     checked_group_config,
 )
-from penstock.log.storage.dynamic import DynamicSettings
-from penstock.log.storage.settings import Kind, Setting, Source
-from penstock.log.storage.topic_settings import SETTINGS, checked_config
+from penstock.log.configs.definition import Kind, Setting, Source
+from penstock.log.configs.topic import SETTINGS, checked_config
+from penstock.log.errors import ErrorCode, LogError
+from penstock.log.protocol.messages import Fields
 from penstock.log.storage.topics import Topic
 
 TOPIC, BROKER, GROUP = 2, 4, 32
-# In whose place Kafka shows these, where nothing is set.
+# Shown by Kafka instead of the first, where nothing is set.
 _IN_HOURS = {"log.retention.ms": ("log.retention.hours", "168"), "log.roll.ms": ("log.roll.hours", "168")}
 _IN_HOURS |= {"log.roll.jitter.ms": ("log.roll.jitter.hours", "0")}
 Value = tuple[str, str, Source]
-# What Kafka lets be chosen and is always so here, for tools that look at it.
+# Configurable in Kafka and fixed here; shown for tools that read them.
 _FIXED = {
     "default.replication.factor": "1",
     "delete.topic.enable": "true",
@@ -48,41 +48,41 @@ _FIXED = {
 
 
 class Resource(Protocol):
-    """Something with settings."""
+    """A resource with configs."""
 
     @property
     def known(self) -> Mapping[str, Setting]:
-        """The settings that there are."""
+        """The definitions of its configs."""
 
     def allow(self, operation: str) -> None:
-        """Refuse a client that may not do this."""
+        """Refuse a client that is not allowed the operation."""
 
     def current(self) -> Mapping[str, str]:
-        """Return what is set here."""
+        """Return the configs that are set on this resource."""
 
     def effective(self, name: str) -> str:
-        """Return what holds here for a setting, be it set here or not."""
+        """Return the effective value of a config."""
 
     def entries(self) -> list[Fields]:
-        """Return all settings for DescribeConfigs."""
+        """Return all configs for DescribeConfigs."""
 
     def change(self, config: Mapping[str, str], *, validate_only: bool) -> None:
-        """Replace what is set here."""
+        """Replace the configs of this resource."""
 
 
 def find_resource(call: Call, kind: int, name: str) -> Resource:
-    """Return what a request names, or refuse."""
+    """Return the resource that a request names, or refuse."""
     if kind == TOPIC:
         return _TopicResource(call, name)
     if kind == GROUP:
         return _GroupResource(call, name)
     if kind == BROKER:
         return _BrokerResource(call, name)
-    raise LogError(ErrorCode.invalid_request, f"there are no settings of kind {kind} for {name!r}")
+    raise LogError(ErrorCode.invalid_request, f"unknown config resource type {kind} of {name!r}")
 
 
 def topic_entries(topic: Topic, settings: DynamicSettings) -> list[Fields]:
-    """Return all settings of a topic, each with the values that would hold if the ones before it were removed."""
+    """Return all configs of a topic, each with its synonyms in order of precedence."""
     return [_entry(name, each, _topic_values(topic, settings, name, each)) for name, each in SETTINGS.items()]
 
 
@@ -116,8 +116,8 @@ def _entry(name: str, setting: Setting, values: list[Value], *, read_only: bool 
 
 def _documentation(setting: Setting, read_only: bool) -> str:
     if read_only:
-        return "Follows from how the log was started."
-    return "As in Kafka." if setting.effect else "Kept and reported as in Kafka; without effect in this log."
+        return "Set by the start options."
+    return "As in Kafka." if setting.effect else "Stored and reported as in Kafka; without effect in this log."
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class _TopicResource:
 
 @dataclass(frozen=True)
 class _BrokerResource:
-    """The broker, by its node id, or with an empty name the cluster: what is set for all its brokers."""
+    """The broker, by its node id, or with an empty name the cluster: the defaults of all brokers."""
 
     call: Call
     name: str
@@ -192,7 +192,7 @@ class _BrokerResource:
             self._settings.change_broker(normal)
         else:
             self._settings.change_cluster(normal)
-        self.call.broker.store.renew_rules()
+        self.call.broker.store.refresh_configs()
 
     @property
     def _settings(self) -> DynamicSettings:
@@ -211,7 +211,7 @@ def _fixed_entry(name: str, value: str) -> Fields:
 
 @dataclass(frozen=True)
 class _GroupResource:
-    """A group, whether it exists already or not."""
+    """A group, existing or not."""
 
     call: Call
     name: str

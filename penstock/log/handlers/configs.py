@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings shown and changed."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from penstock.log.calls import Call
+from penstock.log.calls import CLUSTER, Call
+from penstock.log.configs.definition import Kind, split_list
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers.config_resources import Resource, find_resource
 from penstock.log.protocol.messages import Fields, distinct, given
-from penstock.log.storage.settings import Kind, split_list
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 Merge = Callable[[Resource, Any], Mapping[str, str]]
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+_KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
 async def describe_configs(call: Call, request: Any) -> Fields:
-    """Show settings."""
+    """Describe configs."""
     hidden = set()
     if not given(request, "include_synonyms", False):
         hidden.add("synonyms")
@@ -41,12 +43,12 @@ def _describe(call: Call, asked: Any, hidden: set[str]) -> Fields:
 
 
 async def alter_configs(call: Call, request: Any) -> Fields:
-    """Replace all settings of something."""
+    """Replace all configs of resources."""
     return _alter_all(call, request, _replaced)
 
 
 async def incremental_alter_configs(call: Call, request: Any) -> Fields:
-    """Set or remove single settings, add to lists and take from them."""
+    """Set or delete single configs, append to lists and subtract from them."""
     return _alter_all(call, request, _merged)
 
 
@@ -105,7 +107,7 @@ def _given_value(one: Any) -> str:
 def _changed_list(resource: Resource, one: Any) -> str:
     items, setting = split_list(_given_value(one)), resource.known.get(one.name)
     if setting is None or setting.kind is not Kind.LIST:
-        message = f"{one.name} is no list: it can be set or deleted, not appended to or subtracted from"
+        message = f"{one.name} is not a list: it can be set or deleted, not appended to or subtracted from"
         raise LogError(ErrorCode.invalid_config, message)
     kept = split_list(resource.effective(one.name))
     if one.config_operation == _APPEND:
@@ -113,8 +115,31 @@ def _changed_list(resource: Resource, one: Any) -> str:
     return ",".join(item for item in kept if item not in items)
 
 
+async def list_config_resources(call: Call, request: Any) -> Fields:
+    """List the resources of some types, of all types by default; v0 requests only client metrics."""
+    if not call.allowed("DESCRIBE_CONFIGS", "CLUSTER", CLUSTER):
+        raise LogError(ErrorCode.cluster_authorization_failed, "DESCRIBE_CONFIGS on the cluster is not allowed")
+    kinds = distinct(given(request, "resource_types", (CLIENT_METRICS,))) or _KINDS
+    unknown = [kind for kind in kinds if kind not in _KINDS]
+    if unknown:
+        raise LogError(ErrorCode.unsupported_version, f"unknown config resource type {unknown[0]}")
+    found = [{"resource_name": name, "resource_type": kind} for kind in kinds for name in _names(call, kind)]
+    return {"error_code": ErrorCode.none, "config_resources": found}
+
+
+def _names(call: Call, kind: int) -> list[str]:
+    if kind == TOPIC:
+        return list(call.broker.store.topics)
+    if kind in (BROKER, BROKER_LOGGER):
+        return [str(call.broker.node_id)]
+    if kind == GROUP:
+        return list(call.broker.store.settings.groups)
+    return []  # there are no subscriptions to client metrics
+
+
 HANDLERS = {
     "describe_configs": describe_configs,
     "alter_configs": alter_configs,
     "incremental_alter_configs": incremental_alter_configs,
+    "list_config_resources": list_config_resources,
 }

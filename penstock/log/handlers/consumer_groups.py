@@ -1,4 +1,4 @@
-"""Groups of the new consumer protocol (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
+"""Groups of the consumer protocol (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from uuid import UUID, uuid4
 
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.consumer.assignors import ASSIGNORS, preferred_assignor
-from penstock.log.groups.consumer.events import Heartbeat
-from penstock.log.groups.consumer.state import JOINING, LEFT_FOR_A_WHILE, ConsumerGroup, Member, Partitions
-from penstock.log.protocol.messages import distinct, given
+from penstock.log.groups.consumer.state import JOINING, LEFT_FOR_A_WHILE, ConsumerGroup, Heartbeat, Member, Partitions
+from penstock.log.protocol.messages import Fields, distinct, given
 
 if TYPE_CHECKING:
     from penstock.log.calls import Call
 
-Fields = dict[str, Any]
 TYPE = "consumer"
 _MILLISECOND = timedelta(milliseconds=1)
-# Kafka's numbers of the operations that groups have; a set of them is sent as bits.
+# Kafka's numbers of the operations on groups; a set of them is sent as bits.
 _OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11}
 _NOT_ASKED = -(2**31)
 _CONSUMER_PROTOCOL = 1
 
 
 async def consumer_group_heartbeat(call: Call, request: Any) -> Fields:
-    """Keep a member alive, and bring it a step closer to its assignment."""
+    """Renew a member's session, and reconcile its assignment one step."""
     if not call.allowed("READ", "GROUP", request.group_id):
         raise LogError(ErrorCode.group_authorization_failed, f"READ on group {request.group_id!r} is not allowed")
     beat = _heartbeat(call, request)
@@ -115,9 +113,11 @@ def _described(call: Call, group_id: str, wants_operations: bool) -> Fields:
         other = "is not a consumer group" if group_id in call.broker.groups.groups else "not found"
         return _undescribed(group_id, ErrorCode.group_id_not_found, f"Group {group_id} {other}.")
     names = {topic.id: name for name, topic in call.broker.store.topics.items()}
-    parts = frozenset().union(*(each.held | group.target.get(each.id, frozenset()) for each in group.members.values()))
+    parts = frozenset().union(*(each.owned | group.target.get(each.id, frozenset()) for each in group.members.values()))
     if any(not _sees(call, names[topic]) for topic, _ in parts if topic in names):
-        return _undescribed(group_id, ErrorCode.topic_authorization_failed, "the group reads topics that are hidden")
+        return _undescribed(
+            group_id, ErrorCode.topic_authorization_failed, "DESCRIBE of the group's topics is not allowed"
+        )
     default = call.broker.groups.consumers.settings(group_id).assignors[0]
     return {
         "group_id": group_id,
@@ -162,7 +162,7 @@ def _operations(call: Call, group_id: str) -> int:
 
 
 def listed_consumers(call: Call, states: set[str], types: set[str], sees_all: bool) -> list[Fields]:
-    """Return the entries of ListGroups for consumer groups of some states and types, all if none are named."""
+    """Return the entries of ListGroups for consumer groups of some states and types, by default of all."""
     if types and TYPE not in types:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Fetch: answer with what is there, or wait until there is enough or the time is up."""
+"""Fetch: reply with the available records, or wait for min_bytes or the timeout (long poll)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import logging
 import time
 from itertools import groupby
 
+from penstock.kafka.compression import ZSTD
 from penstock.log.broker import Timer
 from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.fetch import TOPIC_IDS, FetchRequest, Served, Wanted, read_fetch, write_fetch
 from penstock.log.security.quotas import FETCH
-from penstock.log.storage.compression import ZSTD
 from penstock.log.storage.partition import Partition
 
 log = logging.getLogger("penstock.log")
-_ZSTD_VERSION = 10  # the first version whose clients know zstd
-_MOST = 50 << 20  # bytes of one answer, whatever the client allows
+_ZSTD_VERSION = 10  # the first version whose clients support zstd
+_MOST = 50 << 20  # bytes of one reply, whatever the client allows
 
 
 class _LongPoll:
-    """A request that is answered once: now, when records come, or when its time is up."""
+    """A request that is answered once: now, when enough records are available, or at its timeout."""
 
     __slots__ = ("_began", "_call", "_partitions", "_request", "_timer")
 
@@ -55,7 +55,7 @@ class _LongPoll:
         for partition in self._partitions:
             partition.waiters.add(self._wake)
         self._timer = broker.call_later(self._request.max_wait_ms / 1000, self._time_up)
-        self._call.connection.abandoned = self._forget
+        self._call.connection.cancel_long_poll = self._forget
 
     def _wake(self) -> None:
         served, size, urgent = self._look()
@@ -73,7 +73,7 @@ class _LongPoll:
             partition.waiters.discard(self._wake)
         if self._timer is not None:
             self._timer.cancel()
-        self._call.connection.abandoned = None
+        self._call.connection.cancel_long_poll = None
 
     def _answer(self, served: list[Served], size: int) -> None:
         call = self._call
@@ -94,7 +94,7 @@ def fetch(call: Call, frame: memoryview, at: int) -> None:
     """Read from partitions."""
     request = read_fetch(call.version, frame, at)
     if request.session_id != 0 and request.session_epoch > 0:
-        # There are no sessions here, so this one is of another life: the client starts over with a full request.
+        # There are no fetch sessions, so this one is from another broker: the client starts over with a full request.
         call.reply(write_fetch(call.version, [], 0, ErrorCode.fetch_session_id_not_found))
         return
     if call.version >= TOPIC_IDS:
@@ -119,7 +119,7 @@ def _partition(call: Call, wanted: Wanted) -> Partition:
     if not call.allowed("READ", "TOPIC", wanted.topic):
         raise LogError(ErrorCode.topic_authorization_failed)
     partition = call.broker.store.partition(wanted.topic, wanted.partition)
-    codec = partition.rules.codec
+    codec = partition.config.codec
     if call.version < _ZSTD_VERSION and codec is not None and codec.number == ZSTD:
         raise LogError(ErrorCode.unsupported_compression_type)
     if wanted.leader_epoch > partition.leader_epoch:
@@ -130,12 +130,18 @@ def _partition(call: Call, wanted: Wanted) -> Partition:
 
 
 def _read(partition: Partition, wanted: Wanted, request: FetchRequest, left: int, at_least_one: bool) -> Served:
-    limit = partition.stable if request.committed else partition.high
+    limit = partition.last_stable_offset if request.committed else partition.high_watermark
     records = partition.read(wanted.offset, min(wanted.max_bytes, left), limit=limit, at_least_one=at_least_one)
     aborted = None
     if request.committed:
         end = min(limit, records.end) if records is not None else wanted.offset
         aborted = [(entry.producer_id, entry.first) for entry in partition.aborted_between(wanted.offset, end)]
     return Served(
-        wanted.partition, ErrorCode.none, partition.high, partition.stable, partition.log_start, aborted, records
+        wanted.partition,
+        ErrorCode.none,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log_start,
+        aborted,
+        records,
     )

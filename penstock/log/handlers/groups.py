@@ -1,4 +1,4 @@
-"""FindCoordinator, and what members of a group say: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+"""Classic groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup; List-, Describe-, DeleteGroups."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.groups.events import Heartbeat, Join, Leave, Sync
-from penstock.log.handlers import group_admin
-from penstock.log.protocol.messages import distinct, given
+from penstock.log.groups.classic.events import Heartbeat, Join, Leave, Sync
+from penstock.log.groups.classic.group import Group, Member, State
+from penstock.log.handlers.consumer_groups import listed_consumers
+from penstock.log.protocol.messages import Fields, distinct, given
 
 if TYPE_CHECKING:
     from penstock.log.calls import Call
 
-Fields = dict[str, Any]
 _MILLISECOND = timedelta(milliseconds=1)
 _COORDINATED = {
     0: ("GROUP", ErrorCode.group_authorization_failed),
     1: ("TRANSACTIONAL_ID", ErrorCode.transactional_id_authorization_failed),
 }
+_TYPE = "classic"
+# Kafka's numbers of the operations on groups; a set of them is sent as bits.
+_OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8}
+_NOT_ASKED = -(2**31)
+_REPORTS_MISSING = 6  # the first version of DescribeGroups in which a missing group is an error
 
 
 async def find_coordinator(call: Call, request: Any) -> Fields:
-    """Name the broker that looks after groups and transactions: there is one."""
+    """Return the coordinator of groups and transactions: this broker."""
     kind = given(request, "key_type", 0)
     if call.version >= 4:
         return {"coordinators": [_coordinator(call, kind, key) for key in distinct(request.coordinator_keys)]}
@@ -79,7 +84,7 @@ def _listed(member_id: str, instance_id: str | None, subscription: bytes) -> Fie
 
 
 async def sync_group(call: Call, request: Any) -> Fields:
-    """Wait for the leader's assignment, or bring it."""
+    """Wait for the leader's assignment, or deliver it."""
     event = Sync(
         generation=request.generation_id,
         member_id=request.member_id,
@@ -98,17 +103,17 @@ async def sync_group(call: Call, request: Any) -> Fields:
 
 
 async def heartbeat(call: Call, request: Any) -> Fields:
-    """Keep a member's session alive, and tell it of a rebalance."""
+    """Renew a member's session, and report a rebalance."""
     event = Heartbeat(
         generation=request.generation_id,
         member_id=request.member_id,
         instance_id=given(request, "group_instance_id", None) or None,
     )
-    return {"error_code": call.broker.groups.tell(_readable_group(call, request.group_id), event)}
+    return {"error_code": call.broker.groups.submit(_readable_group(call, request.group_id), event)}
 
 
 async def leave_group(call: Call, request: Any) -> Fields:
-    """Take members out of the group; before v3 a request is one member's own."""
+    """Remove members from the group; before v3 a request is for one member."""
     group_id = _readable_group(call, request.group_id)
     members = [await _leave(call, group_id, each) for each in given(request, "members", [request])]
     return {"error_code": members[0]["error_code"] if call.version < 3 else ErrorCode.none, "members": members}
@@ -119,7 +124,7 @@ async def _leave(call: Call, group_id: str, member: Any) -> Fields:
     if group_id in call.broker.groups.consumers:
         error = await call.broker.groups.remove_consumer(group_id, member.member_id, instance_id)
     else:
-        error = call.broker.groups.tell(group_id, Leave(member_id=member.member_id, instance_id=instance_id))
+        error = call.broker.groups.submit(group_id, Leave(member_id=member.member_id, instance_id=instance_id))
     return {"member_id": member.member_id, "group_instance_id": instance_id, "error_code": error}
 
 
@@ -131,11 +136,90 @@ def _readable_group(call: Call, group_id: str) -> str:
     return group_id
 
 
+async def list_groups(call: Call, request: Any) -> Fields:
+    """List the groups that the client may describe, optionally filtered by state and type."""
+    states = {state.lower() for state in given(request, "states_filter", ())}
+    types = {kind.lower() for kind in given(request, "types_filter", ())}
+    sees_all = call.allowed("DESCRIBE", "CLUSTER", "kafka-cluster")
+    seen = (
+        group
+        for group in call.broker.groups.groups.values()
+        if (sees_all or call.allowed("DESCRIBE", "GROUP", group.id))
+        and (not states or group.state.lower() in states)
+        and (not types or _TYPE in types)
+    )
+    return {"groups": [*map(_listed_group, seen), *listed_consumers(call, states, types, sees_all)]}
+
+
+def _listed_group(group: Group) -> Fields:
+    return {
+        "group_id": group.id,
+        "protocol_type": group.protocol_type or "",
+        "group_state": group.state.value,
+        "group_type": _TYPE,
+    }
+
+
+async def describe_groups(call: Call, request: Any) -> Fields:
+    """Describe groups and their members."""
+    wants_operations = given(request, "include_authorized_operations", False)
+    return {"groups": [_described(call, group_id, wants_operations) for group_id in distinct(request.groups)]}
+
+
+def _described(call: Call, group_id: str, wants_operations: bool) -> Fields:
+    if not call.allowed("DESCRIBE", "GROUP", group_id):
+        return {"group_id": group_id, "error_code": ErrorCode.group_authorization_failed}
+    if call.version >= _REPORTS_MISSING and group_id not in call.broker.groups.groups:
+        missing = {"error_code": ErrorCode.group_id_not_found, "error_message": f"there is no group {group_id!r}"}
+        return {"group_id": group_id, "group_state": State.DEAD.value, **missing}
+    group = call.broker.groups.groups.get(group_id) or Group(group_id, state=State.DEAD)
+    chosen = group.state is State.STABLE
+    return {
+        "group_id": group_id,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": group.protocol if chosen else "",
+        "members": [_member(group, member, chosen) for member in group.members.values()],
+        "authorized_operations": _operations(call, group_id) if wants_operations else _NOT_ASKED,
+    }
+
+
+def _member(group: Group, member: Member, chosen: bool) -> Fields:
+    return {
+        "member_id": member.id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": group.subscription(member) if chosen else b"",
+        "member_assignment": member.assignment if chosen else b"",
+    }
+
+
+def _operations(call: Call, group_id: str) -> int:
+    return sum(1 << bit for name, bit in _OPERATIONS.items() if call.allowed(name, "GROUP", group_id))
+
+
+async def delete_groups(call: Call, request: Any) -> Fields:
+    """Delete groups that have no members, with their offsets."""
+    return {"results": [await _delete(call, group_id) for group_id in distinct(request.groups_names)]}
+
+
+async def _delete(call: Call, group_id: str) -> Fields:
+    try:
+        allowed = call.allowed("DELETE", "GROUP", group_id)
+        error = await call.broker.groups.delete(group_id) if allowed else ErrorCode.group_authorization_failed
+    except LogError as failure:
+        error = failure.code
+    return {"group_id": group_id, "error_code": error}
+
+
 HANDLERS = {
     "find_coordinator": find_coordinator,
     "join_group": join_group,
     "sync_group": sync_group,
     "heartbeat": heartbeat,
     "leave_group": leave_group,
-    **group_admin.HANDLERS,
+    "list_groups": list_groups,
+    "describe_groups": describe_groups,
+    "delete_groups": delete_groups,
 }

@@ -1,4 +1,4 @@
-"""How far groups have come: OffsetCommit, OffsetFetch, OffsetDelete."""
+"""Committed offsets of groups: OffsetCommit, OffsetFetch, OffsetDelete."""
 
 from __future__ import annotations
 
@@ -6,22 +6,40 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.groups.events import Commit
+from penstock.log.groups.classic.events import Commit
+from penstock.log.groups.classic.group import CONSUMER, State
 from penstock.log.groups.formats import Committed, OffsetKey
-from penstock.log.groups.group import State
 from penstock.log.groups.offsets import TopicPartition
-from penstock.log.groups.subscriptions import CONSUMER
-from penstock.log.handlers.topic_ids import topic_fields, topic_name, unnamed
-from penstock.log.protocol.messages import distinct, given
+from penstock.log.protocol.messages import Fields, distinct, given
 
 if TYPE_CHECKING:
     from penstock.log.calls import Call
 
-Fields = dict[str, Any]
 Codes = dict[TopicPartition, ErrorCode]
 Write = Callable[[dict[TopicPartition, Committed]], Awaitable[None]]
 _MILLISECOND = timedelta(milliseconds=1)
+
+
+def topic_name(call: Call, topic: Any) -> str | None:
+    """Return the name of a topic that a request has by name or id; None if the id is unknown."""
+    name: str | None = given(topic, "name", None)
+    if name is not None:
+        return name
+    topic_id = given(topic, "topic_id", None)
+    return None if topic_id is None else call.broker.store.topics.names.get(topic_id.bytes)
+
+
+def unnamed(call: Call, request: Any) -> list[Any]:
+    """Return the topics of a request whose ids are unknown."""
+    return [topic for topic in request.topics or () if topic_name(call, topic) is None]
+
+
+def topic_fields(call: Call, name: str) -> Fields:
+    """Return the fields that identify a topic in a reply: name and id."""
+    topic = call.broker.store.topics.get(name)
+    return {"name": name, "topic_id": topic.id if topic is not None else None}
 
 
 async def offset_commit(call: Call, request: Any) -> Fields:
@@ -41,7 +59,7 @@ async def offset_commit(call: Call, request: Any) -> Fields:
 
 
 async def commit_offsets(call: Call, request: Any, event: Commit, write: Write, retention: int = -1) -> Fields:
-    """Hand those offsets of a request that may be committed to `write`, and answer for every partition."""
+    """Pass the valid offsets of a request to `write`, and return a code for every partition."""
     asked = list(_asked(call, request))
     codes = {each: _uncommittable(call, *each, value) for each, value in asked}
     accepted = {each: value for each, value in asked if not codes[each]}
@@ -73,7 +91,7 @@ def _uncommittable(call: Call, topic: str, partition: int, value: Any) -> ErrorC
     known = call.broker.store.topics.get(topic)
     if known is None or not 0 <= partition < known.partitions:
         return ErrorCode.unknown_topic_or_partition
-    too_large = len((value.committed_metadata or "").encode()) > call.broker.groups.rules.max_metadata_bytes
+    too_large = len((value.committed_metadata or "").encode()) > call.broker.groups.settings.max_metadata_bytes
     return ErrorCode.offset_metadata_too_large if too_large else ErrorCode.none
 
 
@@ -104,7 +122,7 @@ def _unknown(topic: Any, indexes: Iterable[int]) -> Fields:
 
 
 async def offset_fetch(call: Call, request: Any) -> Fields:
-    """Return committed offsets; since v8 of several groups at once."""
+    """Return committed offsets; since v8 for several groups at once."""
     stable_only = given(request, "require_stable", False)
     if call.version >= 8:
         return {"groups": [_fetched(call, group, stable_only) for group in distinct(request.groups)]}
@@ -156,7 +174,7 @@ def _fetched_partition(call: Call, group_id: str, topic: str, partition: int, co
 
 
 async def offset_delete(call: Call, request: Any) -> Fields:
-    """Delete offsets of partitions that nobody in the group reads."""
+    """Delete offsets of topics that no member subscribes to."""
     subscribed = _check_deletable(call, request.group_id)
     codes = {
         (topic.name, each.partition_index): _undeletable(call, topic.name, each.partition_index, subscribed)
@@ -168,7 +186,7 @@ async def offset_delete(call: Call, request: Any) -> Fields:
 
 
 def _check_deletable(call: Call, group_id: str) -> frozenset[str] | None:
-    """Return the topics that the group's members read, None if that cannot be known, or refuse."""
+    """Return the topics that the group subscribes to, None if unknown, or refuse."""
     if not call.allowed("DELETE", "GROUP", group_id):
         raise LogError(ErrorCode.group_authorization_failed, f"DELETE on group {group_id!r} is not allowed")
     if group_id in call.broker.groups.consumers:

@@ -1,4 +1,4 @@
-"""Produce: check, append, and answer when the records are as durable as promised."""
+"""Produce: check, append, and reply when the records are as durable as the sync policy requires."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ import time
 from functools import partial
 from itertools import groupby
 
+from penstock.kafka.batches import HEADER_SIZE, MAGIC, header_at
+from penstock.kafka.compression import ZSTD
 from penstock.log.calls import Call
+from penstock.log.configs.topic import refuse_internal
 from penstock.log.errors import ErrorCode, InvalidRecordsError, LogError
-from penstock.log.openers import is_for_thread
 from penstock.log.protocol.produce import Batches, ProduceRequest, Result, read_produce, write_produce
 from penstock.log.security.quotas import PRODUCE
-from penstock.log.storage.batches import HEADER_SIZE, MAGIC, header_at
-from penstock.log.storage.compression import ZSTD
-from penstock.log.storage.internal import refuse_internal
 from penstock.log.storage.partition import Partition
+from penstock.log.storage.validation import should_offload
 
 log = logging.getLogger("penstock.log")
 _ACKS = (-1, 0, 1)
-_ABORTABLE = 11  # the first version whose clients know that the transaction has to be aborted, not the producer closed
-_ZSTD_VERSION = 7  # the first version whose clients know zstd
-_NOT_YET = Result(-1, ErrorCode.unknown_server_error)  # in the place of a result that is still to come
+_ABORTABLE = (
+    11  # the first version with TRANSACTION_ABORTABLE: clients abort the transaction instead of closing the producer
+)
+_ZSTD_VERSION = 7  # the first version whose clients support zstd
+_NOT_YET = Result(-1, ErrorCode.unknown_server_error)  # placeholder while the batches are being validated
 
 
 class _Pending:
-    """A request whose records are appended and not yet durable on every partition."""
+    """A request whose records are not yet durable on every partition."""
 
     __slots__ = ("_began", "_call", "_open", "_request", "_results")
 
@@ -51,46 +53,50 @@ class _Pending:
         _check(call, self._request, batches)
         partition = call.broker.store.partition(batches.topic, batches.partition)
         if not records:
-            raise LogError(ErrorCode.invalid_record, "a produce request has a record batch for each of its partitions")
+            raise LogError(
+                ErrorCode.invalid_record, "a produce request needs a record batch for each of its partitions"
+            )
         now = call.broker.clock()
-        if not is_for_thread(partition, records, now):
+        if not should_offload(partition, records, now):
             return self._append(at, partition, batches)
         self._open += 1
-        call.broker.openers.submit(partition, records, now, partial(self._prepared, at, partition, batches))
-        if call.broker.openers.is_full:
+        call.broker.validation_pool.submit(partition, records, now, partial(self._on_validated, at, partition, batches))
+        if call.broker.validation_pool.is_full:
             call.connection.serve_alone()
         return _NOT_YET
 
-    def _prepared(
+    def _on_validated(
         self, at: int, partition: Partition, batches: Batches, data: bytearray | None, error: BaseException | None
     ) -> None:
         try:
             if error is not None:
                 raise error
             ready = batches._replace(records=memoryview(data or b""))
-            # Much may have changed meanwhile: the topic deleted, the transaction ended, the producer fenced.
+            # In the meantime the topic may be deleted, the transaction ended, the producer fenced.
             _check(self._call, self._request, ready)
             if self._call.broker.store.partition(batches.topic, batches.partition) is not partition:
-                raise LogError(ErrorCode.unknown_topic_or_partition, f"topic {batches.topic!r} was deleted meanwhile")
+                raise LogError(ErrorCode.unknown_topic_or_partition, f"topic {batches.topic!r} was deleted")
             self._results[at] = self._append(at, partition, ready, prepared=True)
         except LogError as failure:
             self._results[at] = _refused(batches, failure)
-        except Exception:
-            log.exception("records for %s-%d could not be prepared", batches.topic, batches.partition)
+        except Exception:  # any bug in validation is an error reply: the client would wait forever for a missing one
+            log.exception("records for %s-%d could not be validated", batches.topic, batches.partition)
             self._results[at] = Result(batches.partition, ErrorCode.unknown_server_error)
         self._close()
 
     def _append(self, at: int, partition: Partition, batches: Batches, *, prepared: bool = False) -> Result:
         call, records = self._call, batches.records
-        assert records is not None  # the caller has looked
+        assert records is not None  # checked by the caller
         before = partition.end
         appended = call.broker.append(partition, records, prepared=prepared)
         call.broker.metrics.produced(batches.topic, partition.end - before, len(records))
         self._open += 1
-        call.broker.settle(partition, partial(self._settled, at))
-        return Result(batches.partition, ErrorCode.none, appended.base_offset, appended.arrived, partition.log_start)
+        call.broker.when_durable(partition, partial(self._on_durable, at))
+        return Result(
+            batches.partition, ErrorCode.none, appended.base_offset, appended.append_time, partition.log_start
+        )
 
-    def _settled(self, at: int, error: OSError | None) -> None:
+    def _on_durable(self, at: int, error: OSError | None) -> None:
         if error is not None:
             partition = self._request.batches[at].partition
             message = f"cannot sync: {error.strerror}"
@@ -117,14 +123,14 @@ class _Pending:
         call.connection.mute(throttle)
 
     def _answer_nothing(self) -> None:
-        # Nobody reads an answer to acks=0: closing the connection is the only way to say that records were refused.
+        # acks=0 has no reply: closing the connection is the only way to report that records were refused.
         self._call.reply([])
         if any(result.code is not ErrorCode.none for result in self._results):
             self._call.connection.close()
 
 
 def produce(call: Call, frame: memoryview, at: int) -> None:
-    """Append what a request brings."""
+    """Append the batches of a request."""
     request = read_produce(call.version, frame, at)
     _Pending(call, request).serve()
 
@@ -138,7 +144,7 @@ def _check(call: Call, request: ProduceRequest, batches: Batches) -> None:
     if request.acks not in _ACKS:
         raise LogError(ErrorCode.invalid_required_acks, f"acks={request.acks}")
     if batches.topic_id and not batches.topic:
-        raise LogError(ErrorCode.unknown_topic_id, "there is no topic of this id")
+        raise LogError(ErrorCode.unknown_topic_id, "unknown topic id")
     if not call.allowed("WRITE", "TOPIC", batches.topic):
         raise LogError(ErrorCode.topic_authorization_failed)
     refuse_internal(batches.topic, "produce to")
@@ -155,9 +161,9 @@ def _check_batch(call: Call, transactional_id: str | None, topic: str, partition
         message = f"zstd needs version {_ZSTD_VERSION} of the request, this one has {call.version}"
         raise LogError(ErrorCode.unsupported_compression_type, message)
     if head is None or head.magic != MAGIC or not head.is_transactional:
-        return  # what is no batch is refused when it is appended
+        return  # invalid batches are refused by the append
     if transactional_id is None:
-        # As in Kafka; without an id nobody would ever end what such a batch begins.
+        # As in Kafka; without the id the transaction would never end.
         raise LogError(ErrorCode.transactional_id_authorization_failed, "a transactional batch without the id")
     code = call.broker.transactions.verify(transactional_id, head.producer_id, head.producer_epoch, topic, partition)
     if code is ErrorCode.invalid_txn_state and call.version >= _ABORTABLE:

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.protocol.messages import distinct
+from penstock.log.protocol.messages import Fields, distinct
 from penstock.log.security.acls import CLUSTER_NAME
 from penstock.log.security.quotas import DEFAULT, KEYS, Entity, Quotas
 
 if TYPE_CHECKING:
     from penstock.log.calls import Call
 
-Fields = dict[str, Any]
 _FIELDS = {"user": "user", "client-id": "client_id"}
 
 
 async def describe_client_quotas(call: Call, request: Any) -> Fields:
-    """List the quotas whose entities fit every component of a filter."""
+    """List the quotas whose entities match every component of a filter."""
     quotas = _quotas(call, "DESCRIBE_CONFIGS")
     wanted = {_field(each.entity_type): each for each in request.components}
     if len(wanted) < len(request.components):
@@ -56,7 +55,7 @@ def _quotas(call: Call, operation: str) -> Quotas:
 
 def _field(entity_type: str) -> str:
     if entity_type not in _FIELDS:
-        raise LogError(ErrorCode.invalid_request, f"quotas are kept by {' and '.join(_FIELDS)}, not by {entity_type}")
+        raise LogError(ErrorCode.invalid_request, f"quotas apply to {' and '.join(_FIELDS)}, not to {entity_type}")
     return _FIELDS[entity_type]
 
 

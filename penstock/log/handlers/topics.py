@@ -1,4 +1,4 @@
-"""Topics made, deleted, widened, and their first records removed."""
+"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Any
 from uuid import UUID
 
 from penstock.log.calls import CLUSTER, Call
+from penstock.log.configs.topic import checked_config, refuse_internal
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers.config_resources import topic_entries
 from penstock.log.protocol.messages import Fields
-from penstock.log.storage.internal import refuse_internal
-from penstock.log.storage.topic_settings import checked_config
 from penstock.log.storage.topics import Topic
 
 _DUPLICATE: Fields = {"error_code": ErrorCode.invalid_request, "error_message": "the topic is named more than once"}
 
 
 async def create_topics(call: Call, request: Any) -> Fields:
-    """Create topics; with `validate_only`, say only whether one could."""
+    """Create topics; with `validate_only`, only check the request."""
     topics = {topic.name: topic for topic in request.topics}
     twice = _twice(topic.name for topic in request.topics)
     refused = [{**_DUPLICATE, "name": name, "num_partitions": -1} for name in twice]
@@ -52,7 +51,7 @@ def _created(call: Call, asked: Any, validate_only: bool) -> Topic:
     partitions = len(asked.assignments) or asked.num_partitions
     partitions = call.broker.default_partitions if partitions == -1 else partitions
     if asked.replication_factor not in (-1, 1):
-        message = f"replication factor {asked.replication_factor}: this log is one node, replication is Kafka's job"
+        message = f"replication factor {asked.replication_factor}: this log is a single node without replication"
         raise LogError(ErrorCode.invalid_replication_factor, message)
     config = {each.name: each.value for each in asked.configs if each.value is not None}
     if len(config) < len(asked.configs):
@@ -68,10 +67,10 @@ def _check_assignments(call: Call, asked: Any) -> None:
     if not asked.assignments:
         return
     if (asked.num_partitions, asked.replication_factor) != (-1, -1):
-        message = "with an assignment, the numbers of partitions and replicas are to be -1"
+        message = "with an assignment, the numbers of partitions and replicas must be -1"
         raise LogError(ErrorCode.invalid_request, message)
     if sorted(one.partition_index for one in asked.assignments) != list(range(len(asked.assignments))):
-        raise LogError(ErrorCode.invalid_replica_assignment, "partitions are to be numbered from 0 on, without gaps")
+        raise LogError(ErrorCode.invalid_replica_assignment, "partitions must be numbered from 0 on, without gaps")
     _check_replicas(call, asked.assignments)
 
 
@@ -114,10 +113,10 @@ async def _delete(call: Call, name: str | None, topic_id: Any) -> Fields:
 
 async def create_partitions(call: Call, request: Any) -> Fields:
     """Add partitions to topics."""
-    return {"results": [_widen(call, topic, request.validate_only) for topic in request.topics]}
+    return {"results": [_add_partitions(call, topic, request.validate_only) for topic in request.topics]}
 
 
-def _widen(call: Call, asked: Any, validate_only: bool) -> Fields:
+def _add_partitions(call: Call, asked: Any, validate_only: bool) -> Fields:
     try:
         if not call.allowed("ALTER", "TOPIC", asked.name):
             raise LogError(ErrorCode.topic_authorization_failed)
@@ -137,24 +136,24 @@ def _widen(call: Call, asked: Any, validate_only: bool) -> Fields:
 
 
 async def delete_records(call: Call, request: Any) -> Fields:
-    """Remove the records before an offset; -1 is all that readers can see."""
+    """Delete the records before an offset; -1 is the high watermark."""
     topics = [
-        {"name": topic.name, "partitions": [_cut(call, topic.name, one) for one in topic.partitions]}
+        {"name": topic.name, "partitions": [_delete_records(call, topic.name, one) for one in topic.partitions]}
         for topic in request.topics
     ]
     return {"topics": topics}
 
 
-def _cut(call: Call, name: str, asked: Any) -> Fields:
+def _delete_records(call: Call, name: str, asked: Any) -> Fields:
     answer: Fields = {"partition_index": asked.partition_index, "low_watermark": -1}
     try:
         if not call.allowed("DELETE", "TOPIC", name):
             raise LogError(ErrorCode.topic_authorization_failed)
         refuse_internal(name, "delete records of")
         if call.broker.store.topic(name).setting("cleanup.policy") == ("compact",):
-            raise LogError(ErrorCode.policy_violation, f"{name} is compacted: records go by their keys")
+            raise LogError(ErrorCode.policy_violation, f"{name} is compacted: its records are not deleted by offset")
         partition = call.broker.store.partition(name, asked.partition_index)
-        partition.truncate_before(partition.high if asked.offset == -1 else asked.offset)
+        partition.truncate_before(partition.high_watermark if asked.offset == -1 else asked.offset)
         return {**answer, "low_watermark": partition.log_start}
     except LogError as error:
         return {**answer, "error_code": error.code}

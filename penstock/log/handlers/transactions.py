@@ -1,4 +1,4 @@
-"""What producers ask of the transaction coordinator, and what tools ask about it."""
+"""Transactions: InitProducerId, AddPartitionsToTxn, EndTxn, TxnOffsetCommit, and the requests that describe them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.log.calls import CLUSTER
+from penstock.log.configs.topic import INTERNAL_TOPICS
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.groups.events import Commit
+from penstock.log.groups.classic.events import Commit
 from penstock.log.groups.formats import Committed
 from penstock.log.handlers.offsets import commit_offsets
-from penstock.log.handlers.patterns import matcher
-from penstock.log.protocol.messages import distinct, given
-from penstock.log.storage.internal import INTERNAL_TOPICS
+from penstock.log.patterns import matcher
+from penstock.log.protocol.messages import Fields, distinct, given
 from penstock.log.transactions.coordinator import OFFSETS
+from penstock.log.transactions.formats import by_topic
 from penstock.log.transactions.machine import Producer, State, TopicPartition, Transaction
-from penstock.log.transactions.records import by_topic
 
 if TYPE_CHECKING:
     from penstock.log.calls import Call
 
-Fields = dict[str, Any]
 _MILLISECOND = timedelta(milliseconds=1)
 _NOBODY = Producer(-1, -1)
 _LONGEST_ID = 2**15 - 1
@@ -31,16 +30,16 @@ BATCHED = 4  # the first version of AddPartitionsToTxn for several transactions 
 
 
 async def init_producer_id(call: Call, request: Any) -> Fields:
-    """Give out a producer id, or the next epoch of a transactional id."""
+    """Allocate a producer id, or the next epoch of a transactional id."""
     transactional_id = request.transactional_id
     _check_may_init(call, transactional_id)
     claim = Producer(given(request, "producer_id", -1), given(request, "producer_epoch", -1))
     if transactional_id is not None and not 0 < len(transactional_id.encode()) <= _LONGEST_ID:
         raise LogError(ErrorCode.invalid_request, f"a transactional id has 1 to {_LONGEST_ID} bytes")
     if (claim.id < 0) != (claim.epoch < 0):
-        raise LogError(ErrorCode.invalid_request, "a producer id without an epoch, or the other way round")
+        raise LogError(ErrorCode.invalid_request, "a producer id without an epoch, or an epoch without an id")
     timeout = request.transaction_timeout // _MILLISECOND
-    with _fencing_told_since(4, call):
+    with _fencing_error_since(4, call):
         producer = await call.broker.transactions.init_producer_id(
             transactional_id, timeout, None if claim == _NOBODY else claim
         )
@@ -55,12 +54,12 @@ def _check_may_init(call: Call, transactional_id: str | None) -> None:
 
 
 def _may_write_something(call: Call) -> bool:
-    """Whoever may write to some topic may do so idempotently."""
+    """Return whether idempotent writes are allowed: to clients that may write to some topic."""
     return call.allowed("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER) or call.allowed_somewhere("WRITE", "TOPIC")
 
 
 async def add_partitions_to_txn(call: Call, request: Any) -> Fields:
-    """Add partitions to a transaction: all of them or, if one is refused, none."""
+    """Add partitions to a transaction: all of them or none."""
     if call.version >= BATCHED:
         return await add_partitions_to_txns(call, request)
     asked = [(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
@@ -75,7 +74,7 @@ async def add_partitions_to_txn(call: Call, request: Any) -> Fields:
 
 
 async def add_partitions_to_txns(call: Call, request: Any) -> Fields:
-    """Add partitions to several transactions, or only verify that they are part of them: what brokers ask brokers."""
+    """Add partitions to several transactions, or only verify them: a request between brokers."""
     if not call.allowed("CLUSTER_ACTION", "CLUSTER", CLUSTER):
         raise LogError(ErrorCode.cluster_authorization_failed, "CLUSTER_ACTION is not allowed")
     answers = []
@@ -97,7 +96,7 @@ async def _added(call: Call, each: Any, asked: list[TopicPartition]) -> dict[Top
 async def _add(call: Call, transactional_id: str, producer: Producer, partitions: list[TopicPartition]) -> ErrorCode:
     try:
         _check_transactional_id(call, transactional_id)
-        with _fencing_told_since(2, call):
+        with _fencing_error_since(2, call):
             await call.broker.transactions.add_partitions(transactional_id, producer, partitions)
     except LogError as error:
         return error.code
@@ -127,11 +126,11 @@ def _results(codes: dict[TopicPartition, ErrorCode]) -> list[Fields]:
 
 
 async def add_offsets_to_txn(call: Call, request: Any) -> Fields:
-    """Let a transaction commit offsets of a group."""
+    """Add the offsets of a group to a transaction."""
     _check_transactional_id(call, request.transactional_id)
     if not call.allowed("READ", "GROUP", request.group_id):
         raise LogError(ErrorCode.group_authorization_failed, f"READ of group {request.group_id!r} is not allowed")
-    with _fencing_told_since(2, call):
+    with _fencing_error_since(2, call):
         await call.broker.transactions.add_offsets(request.transactional_id, _producer(request))
     return {}
 
@@ -158,13 +157,13 @@ async def txn_offset_commit(call: Call, request: Any) -> Fields:
 async def end_txn(call: Call, request: Any) -> Fields:
     """Commit or abort."""
     _check_transactional_id(call, request.transactional_id)
-    with _fencing_told_since(2, call):
+    with _fencing_error_since(2, call):
         await call.broker.transactions.end(request.transactional_id, _producer(request), request.committed)
     return {}
 
 
 async def describe_transactions(call: Call, request: Any) -> Fields:
-    """Tell all about some transactional ids."""
+    """Describe transactional ids."""
     return {"transaction_states": [_described(call, each) for each in distinct(request.transactional_ids)]}
 
 
@@ -187,7 +186,7 @@ def _described(call: Call, transactional_id: str) -> Fields:
 
 
 async def list_transactions(call: Call, request: Any) -> Fields:
-    """List transactional ids, those of some states or producers only if the request says so."""
+    """List transactional ids, optionally filtered by state, producer, duration and pattern."""
     known = {state.label for state in State}
     pattern = given(request, "transactional_id_pattern", None)
     fits = matcher(pattern) if pattern else None
@@ -221,7 +220,7 @@ def _is_listed(call: Call, request: Any, each: Transaction) -> bool:
 
 
 async def describe_producers(call: Call, request: Any) -> Fields:
-    """Tell which producers have written to partitions."""
+    """Describe the producers of partitions."""
     return {
         "topics": [
             {
@@ -264,8 +263,8 @@ def _check_transactional_id(call: Call, transactional_id: str) -> None:
 
 
 @contextmanager
-def _fencing_told_since(version: int, call: Call) -> Iterator[None]:
-    """Say it in the words that clients knew before."""
+def _fencing_error_since(version: int, call: Call) -> Iterator[None]:
+    """Replace PRODUCER_FENCED by the error code that older clients know."""
     try:
         yield
     except LogError as error:

@@ -1,1 +1,1 @@
-"""The Kafka protocol: which requests are served, and how their bytes are read and written."""
+"""The Kafka protocol: the APIs that are served, and the encoding of requests and replies."""

@@ -1,4 +1,4 @@
-"""Every request that is served, and in which versions: ApiVersions answers from this table.
+"""The APIs and versions that are served: ApiVersions replies from this table.
 
 The newest versions are those of Kafka 4.2, but for EndTxn 5 and TxnOffsetCommit 5, which belong to its second kind of
 transactions (KIP-890): clients use them only where the feature `transaction.version` is 2, which is not offered here.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One kind of request: Kafka's number, kio's name, the versions served, the first flexible one."""
+    """One API: Kafka's key, kio's name, the versions served, the first flexible one."""
 
     key: int
     name: str
@@ -23,17 +23,17 @@ class Api:
     def offered(self) -> tuple[int, int]:
         """The versions that ApiVersions reports.
 
-        As in Kafka 4, Produce is offered from 0 on though such old ones are refused: librdkafka before 2.8 compresses
-        with gzip, snappy and lz4 only where it is (KAFKA-18659).
+        As in Kafka 4, Produce is offered from version 0 on, although such old ones are refused: otherwise librdkafka
+        before 2.8 does not compress with gzip, snappy and lz4 (KAFKA-18659).
         """
         return (0 if self.key == 0 else self.oldest), self.newest
 
     def serves(self, version: int) -> bool:
-        """Say whether a version is served."""
+        """Return whether a version is served."""
         return self.oldest <= version <= self.newest
 
     def is_flexible(self, version: int) -> bool:
-        """Say whether a version has compact fields and tags."""
+        """Return whether a version has compact fields and tags."""
         return version >= self.flexible
 
 

@@ -1,15 +1,12 @@
-"""Reading requests straight from the bytes, which may be anything."""
+"""Reads requests straight from untrusted bytes, with limits on elements and memory."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
+from penstock.kafka.wire import WireReader
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.storage.records import varint
 
-_I8, _I16, _I32, _I64 = struct.Struct(">b"), struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
-_F64 = struct.Struct(">d")
 _MOST_ITEMS = 250_000  # array elements and tagged fields of a request: each takes time, and most take memory
 _FLOOR = 1 << 21  # bytes of Python objects that any request may become
 _PER_BYTE = 24  # and for each of its bytes; what clients really send takes less than 15
@@ -33,13 +30,13 @@ class _Allowance:
             raise LogError(ErrorCode.invalid_request, message)
 
 
-class Cursor:
-    """A place in a request; `flexible` requests have compact lengths and tagged fields.
+class Cursor(WireReader):
+    """A position in a request.
 
     A few bytes can become an object of hundreds: all elements of a request count against its allowance.
     """
 
-    __slots__ = ("_allowance", "at", "data", "flexible")
+    __slots__ = ("_allowance",)
 
     def __init__(self, data: memoryview, flexible: bool, at: int = 0, allowance: _Allowance | None = None) -> None:
         self.data = data
@@ -50,44 +47,6 @@ class Cursor:
     def inside(self, data: memoryview) -> Cursor:
         """Return a cursor over a part of the request, which shares its allowance."""
         return Cursor(data, self.flexible, 0, self._allowance)
-
-    def int16(self) -> int:
-        """Read two bytes."""
-        self.at += 2
-        return int(_I16.unpack_from(self.data, self.at - 2)[0])
-
-    def int32(self) -> int:
-        """Read four bytes."""
-        self.at += 4
-        return int(_I32.unpack_from(self.data, self.at - 4)[0])
-
-    def int64(self) -> int:
-        """Read eight bytes."""
-        self.at += 8
-        return int(_I64.unpack_from(self.data, self.at - 8)[0])
-
-    def int8(self) -> int:
-        """Read one byte."""
-        self.at += 1
-        return int(_I8.unpack_from(self.data, self.at - 1)[0])
-
-    def float64(self) -> float:
-        """Read eight bytes."""
-        self.at += 8
-        return float(_F64.unpack_from(self.data, self.at - 8)[0])
-
-    def unsigned(self) -> int:
-        """Read a varint."""
-        number = shift = 0
-        while True:
-            byte = self.data[self.at]
-            self.at += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number
-            shift += 7
-            if shift > 28:
-                raise LogError(ErrorCode.invalid_request, "a length of more than 32 bits")
 
     def count(self) -> int:
         """Read the length of an array; a null one is empty."""
@@ -106,44 +65,9 @@ class Cursor:
             raise LogError(ErrorCode.invalid_request, f"an array of {count} items in {len(self.data)} bytes")
         self._allowance.take(count, size)
 
-    def text(self) -> str | None:
-        """Read a string or null."""
-        size = self.unsigned() - 1 if self.flexible else self.int16()
-        return None if size < 0 else str(self.raw(size), "utf-8")
-
-    def blob(self) -> memoryview | None:
-        """Read bytes or null, without a copy."""
-        size = self.unsigned() - 1 if self.flexible else self.int32()
-        return None if size < 0 else self.raw(size)
-
-    def raw(self, size: int) -> memoryview:
-        """Read so many bytes."""
-        start, self.at = self.at, self.at + size
-        if self.at > len(self.data):
-            raise LogError(ErrorCode.invalid_request, "the request ends early")
-        return self.data[start : self.at]
-
     def tags(self) -> Iterator[tuple[int, memoryview]]:
-        """Read tagged fields, one after the other: their numbers and bytes."""
+        """Read tagged fields one by one: their numbers and bytes."""
         count = self.unsigned() if self.flexible else 0
         self._expect(count, 0)
         for _ in range(count):
             yield self.unsigned(), self.raw(self.unsigned())
-
-    def skip_tags(self) -> None:
-        """Pass over tagged fields that nobody needs."""
-        for _ in self.tags():
-            pass
-
-
-def text(value: str | None, flexible: bool) -> bytes:
-    """Encode a string or null."""
-    if value is None:
-        return b"\0" if flexible else b"\xff\xff"
-    raw = value.encode()
-    return (varint(len(raw) + 1) if flexible else _I16.pack(len(raw))) + raw
-
-
-def count(number: int, flexible: bool) -> bytes:
-    """Encode the length of an array."""
-    return varint(number + 1) if flexible else _I32.pack(number)

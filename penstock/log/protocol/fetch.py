@@ -1,6 +1,6 @@
-"""Fetch, versions 4 to 18: replies are slices of files between a few bytes of framing.
+"""Fetch, versions 4 to 18: replies are file slices between a few bytes of framing.
 
-Since version 13 topics are named by their ids. What is new after that is in tagged fields that a client need not get.
+Since version 13 topics are identified by id. Later versions only add optional tagged fields.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock.kafka.wire import count, text, varint
 from penstock.log.errors import ErrorCode
 from penstock.log.protocol.apis import BY_NAME
-from penstock.log.protocol.cursor import Cursor, count, text
-from penstock.log.storage.records import varint
-from penstock.log.storage.segment import Slice
+from penstock.log.protocol.cursor import Cursor
+from penstock.log.storage.segments.segment import Slice
 
 _API = BY_NAME["fetch"]
 Piece = bytes | Slice
@@ -23,28 +23,28 @@ _NO_REPLICA_ID = 15
 
 
 class Wanted(NamedTuple):
-    """What a request asks of one partition."""
+    """One partition of a request."""
 
     topic: str
     partition: int
     offset: int
     max_bytes: int
     leader_epoch: int
-    topic_id: bytes = b""  # of a topic that is named by its id; then `topic` is empty until it is looked up
+    topic_id: bytes = b""  # since version 13; then `topic` is empty until it is looked up
 
     @property
     def named(self) -> str | bytes:
-        """The topic, as the client named it."""
+        """The topic as in the request: id or name."""
         return self.topic_id or self.topic
 
 
 class Served(NamedTuple):
-    """What is answered for it."""
+    """One partition of a reply."""
 
     partition: int
     code: ErrorCode
-    high: int = -1
-    stable: int = -1
+    high_watermark: int = -1
+    last_stable_offset: int = -1
     log_start: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
     records: Slice | None = None
@@ -52,7 +52,7 @@ class Served(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """A request to read."""
+    """A decoded fetch request."""
 
     max_wait_ms: int
     min_bytes: int
@@ -104,7 +104,7 @@ def write_fetch(
     pieces: list[Piece] = []
     head = bytearray(struct.pack(">i", throttle_ms))
     if version >= 7:
-        # No sessions: id 0 tells the client to name its partitions each time.
+        # No fetch sessions: with id 0 the client sends its partitions each time.
         head += struct.pack(">hi", code, 0)
     head += count(len(topics), flexible)
     for topic, partitions in topics:
@@ -127,7 +127,9 @@ def write_fetch(
 
 
 def _served(version: int, flexible: bool, served: Served) -> bytes:
-    out = bytearray(struct.pack(">ihqq", served.partition, served.code, served.high, served.stable))
+    out = bytearray(
+        struct.pack(">ihqq", served.partition, served.code, served.high_watermark, served.last_stable_offset)
+    )
     if version >= 5:
         out += struct.pack(">q", served.log_start)
     out += count(-1 if served.aborted is None else len(served.aborted), flexible)

@@ -1,6 +1,7 @@
-"""Requests read and replies written by kio's schemas, which are generated from Kafka's own.
+"""Decoding of requests and encoding of replies by kio's schemas, which are generated from Kafka's own.
 
-A handler answers with plain dicts for all versions at once; here each version takes the fields that it has.
+A handler returns plain dicts for all versions at once; each version takes the fields that it has. Requests are decoded
+here because kio's own reader trusts every count: one request with a huge count would end the process.
 """
 
 from __future__ import annotations
@@ -14,30 +15,52 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from io import BytesIO
 from typing import Any, TypeVar
+from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_writer
 
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.apis import Api
-from penstock.log.protocol.reading import read_entity
+from penstock.log.protocol.cursor import Cursor
 
 Fields = Mapping[str, Any]
 T = TypeVar("T")
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    "error_code": ErrorCode,
+    "timedelta_i32": lambda ms: timedelta(milliseconds=ms),
+    "timedelta_i64": lambda ms: timedelta(milliseconds=ms),
+    "datetime_i64": lambda ms: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms),
+}
+_ZEROS: dict[str, Any] = {
+    "string": "",
+    "bytes": b"",
+    "records": None,
+    "bool": False,
+    "error_code": ErrorCode.none,
+    "timedelta_i32": timedelta(),
+    "timedelta_i64": timedelta(),
+    "datetime_i64": datetime(1970, 1, 1, tzinfo=UTC),
+    "float64": 0.0,
+}
+Read = Callable[[Cursor], Any]
+_SLOT, _ENTITY = 8, 48  # a reference, and an object without its fields
+_SIZES = {"bytes": 40, "float64": 24, "int16": 32, "int32": 32, "int64": 32, "records": 40, "string": 56, "uuid": 72}
+_SIZES |= {"timedelta_i32": 40, "timedelta_i64": 40}
 
 
 def given(request: Any, name: str, default: Any) -> Any:
-    """Return a field that older versions of a request do not have."""
+    """Return a field that older versions of a request lack."""
     return getattr(request, name, default)
 
 
 def distinct(elements: Iterable[T]) -> list[T]:
-    """Return each element once, in order: one that is repeated thousands of times is answered once."""
+    """Return each element once, in order: one that is repeated thousands of times is processed once."""
     return list(dict.fromkeys(elements))
 
 
 def read_request(api: Api, version: int, body: bytes | memoryview) -> Any:
-    """Decode a request; what is no such request is refused."""
+    """Decode a request; refuse malformed bytes."""
     try:
         return read_entity(load_request_schema(api.key, version), memoryview(body))
     except (LogError, struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:
@@ -45,7 +68,7 @@ def read_request(api: Api, version: int, body: bytes | memoryview) -> Any:
 
 
 def write_reply(api: Api, version: int, fields: Fields) -> bytes:
-    """Encode a reply from what the handler said."""
+    """Encode a reply from the fields that a handler returned."""
     schema = load_response_schema(api.key, version)
     out = BytesIO()
     entity_writer(schema)(out, _builder(schema)(fields))
@@ -53,7 +76,7 @@ def write_reply(api: Api, version: int, fields: Fields) -> bytes:
 
 
 def error_reply(api: Api, version: int, error: LogError) -> bytes | None:
-    """Encode a reply that says only why the whole request failed; None if its schema has no place for that."""
+    """Encode an error reply to a whole request; None if its schema has no error code."""
     names = {each.name for each in dataclasses.fields(_any(load_response_schema(api.key, version)))}
     if "error_code" not in names:
         return None
@@ -66,7 +89,7 @@ def _any(value: Any) -> Any:
 
 @cache
 def _builder(schema: Any) -> Callable[[Fields], Any]:
-    """Return what makes an entity of a dict: one converter per field, found once."""
+    """Return a function from a dict to an entity: one converter per field, computed once."""
     hints = typing.get_type_hints(schema)
     makers = [_maker(each, hints[each.name]) for each in dataclasses.fields(schema)]
     return lambda fields: schema(**{name: make(fields) for name, make in makers})
@@ -99,27 +122,8 @@ def _one(kind: Any, kafka_type: str | None) -> Callable[[Any], Any]:
     return _CONVERTERS.get(kafka_type or "", lambda value: value)
 
 
-_CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    "error_code": ErrorCode,
-    "timedelta_i32": lambda ms: timedelta(milliseconds=ms),
-    "timedelta_i64": lambda ms: timedelta(milliseconds=ms),
-    "datetime_i64": lambda ms: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms),
-}
-_ZEROS: dict[str, Any] = {
-    "string": "",
-    "bytes": b"",
-    "records": None,
-    "bool": False,
-    "error_code": ErrorCode.none,
-    "timedelta_i32": timedelta(),
-    "timedelta_i64": timedelta(),
-    "datetime_i64": datetime(1970, 1, 1, tzinfo=UTC),
-    "float64": 0.0,
-}
-
-
 def _default(field: dataclasses.Field[Any], hint: Any) -> Any:
-    """Return what a field is when the handler leaves it out."""
+    """Return the value of a field that the handler leaves out."""
     if field.default is not dataclasses.MISSING:
         return field.default
     if _is_optional(hint):
@@ -141,3 +145,105 @@ def _without_none(hint: Any) -> Any:
         return hint
     kinds: Sequence[Any] = [kind for kind in typing.get_args(hint) if kind is not type(None)]
     return kinds[0]
+
+
+def read_entity(schema: Any, data: memoryview, at: int = 0) -> Any:
+    """Decode a message of a schema.
+
+    Trailing bytes are ignored, as in Kafka: librdkafka sends one to three after some of its requests.
+    """
+    return _entity(schema)(Cursor(data, schema.__flexible__, at))
+
+
+@cache
+def _entity(schema: Any) -> Read:
+    hints = typing.get_type_hints(schema)
+    fields = [
+        (each, _field(hints[each.name], each.metadata.get("kafka_type", ""))) for each in dataclasses.fields(schema)
+    ]
+    plain = [(each.name, one) for each, one in fields if "tag" not in each.metadata]
+    tagged = {each.metadata["tag"]: (each.name, one) for each, one in fields if "tag" in each.metadata}
+
+    def read(cursor: Cursor) -> Any:
+        values = {name: one(cursor) for name, one in plain}
+        for tag, data in cursor.tags():
+            if tag in tagged:
+                name, one = tagged[tag]
+                values[name] = one(cursor.inside(data))
+        return schema(**values)
+
+    return read
+
+
+def _field(hint: Any, kafka_type: str) -> Read:
+    nullable = isinstance(hint, types.UnionType)
+    kind = next(each for each in typing.get_args(hint) if each is not type(None)) if nullable else hint
+    if typing.get_origin(kind) is tuple:
+        item = typing.get_args(kind)[0]
+        read = _array(_read_one(item, kafka_type), _size(item, kafka_type))
+    else:
+        read = _read_one(kind, kafka_type)
+        if nullable and not kafka_type:
+            return _nullable_entity(read)
+    return read if nullable else _never_null(read)
+
+
+def _read_one(kind: Any, kafka_type: str) -> Read:
+    return _READS[kafka_type] if kafka_type else _entity(kind)
+
+
+def _size(kind: Any, kafka_type: str) -> int:
+    """Estimate the memory of an array element, without the text and bytes in it."""
+    if kafka_type:
+        return _SLOT + _SIZES.get(kafka_type, 0)
+    names = [each.metadata.get("kafka_type", "") for each in dataclasses.fields(kind)]
+    return _SLOT + _ENTITY + sum(_SLOT + _SIZES.get(name, 0) for name in names)
+
+
+def _array(item: Read, size: int) -> Read:
+    def read(cursor: Cursor) -> Any:
+        count = cursor.length(size)
+        return None if count is None else tuple([item(cursor) for _ in range(count)])
+
+    return read
+
+
+def _nullable_entity(inner: Read) -> Read:
+    """Read an entity that follows a null marker."""
+    return lambda cursor: None if cursor.int8() < 0 else inner(cursor)
+
+
+def _never_null(inner: Read) -> Read:
+    def read(cursor: Cursor) -> Any:
+        value = inner(cursor)
+        if value is None:
+            raise LogError(ErrorCode.invalid_request, "a field that is not nullable is null")
+        return value
+
+    return read
+
+
+def _bytes(cursor: Cursor) -> bytes | None:
+    found = cursor.blob()
+    return None if found is None else bytes(found)
+
+
+def _uuid(cursor: Cursor) -> UUID | None:
+    data = bytes(cursor.raw(16))
+    return UUID(bytes=data) if any(data) else None
+
+
+_READS: dict[str, Read] = {
+    "bool": lambda cursor: cursor.int8() != 0,
+    "bytes": _bytes,
+    "float64": Cursor.float64,
+    "int8": Cursor.int8,
+    "int16": Cursor.int16,
+    "int32": Cursor.int32,
+    "int64": Cursor.int64,
+    "records": _bytes,
+    "string": Cursor.text,
+    "timedelta_i32": lambda cursor: timedelta(milliseconds=cursor.int32()),
+    "timedelta_i64": lambda cursor: timedelta(milliseconds=cursor.int64()),
+    "uuid": _uuid,
+}

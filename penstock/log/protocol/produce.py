@@ -1,4 +1,4 @@
-"""Produce, versions 3 to 13: records stay where they arrived. Since version 13 topics are named by their ids."""
+"""Produce, versions 3 to 13: records are not copied. Since version 13 topics are identified by id."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock.kafka.wire import count, text
 from penstock.log.errors import ErrorCode
 from penstock.log.protocol.apis import BY_NAME
-from penstock.log.protocol.cursor import Cursor, count, text
+from penstock.log.protocol.cursor import Cursor
 
 _API = BY_NAME["produce"]
 _RESULT = struct.Struct(">ihqq")
@@ -19,7 +20,7 @@ TOPIC_IDS = 13  # the first version that has them
 
 
 class Batches(NamedTuple):
-    """What a request has for one partition; `topic` is empty until it is looked up where the request has its id."""
+    """The batches of one partition; `topic` is empty until it is looked up, if the request has its id."""
 
     topic: str
     partition: int
@@ -28,25 +29,25 @@ class Batches(NamedTuple):
 
     @property
     def named(self) -> str | bytes:
-        """The topic, as the client named it."""
+        """The topic as in the request: id or name."""
         return self.topic_id or self.topic
 
 
 class Result(NamedTuple):
-    """What became of it."""
+    """The result for one partition."""
 
     partition: int
     code: ErrorCode
     base_offset: int = -1
-    arrived: int = -1
+    append_time: int = -1
     log_start: int = -1
     message: str | None = None
-    records: Sequence[tuple[int, str | None]] = ()  # which ones are wrong, and why
+    records: Sequence[tuple[int, str | None]] = ()  # invalid ones, and why
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """A request to append."""
+    """A decoded produce request."""
 
     transactional_id: str | None
     acks: int
@@ -84,7 +85,7 @@ def write_produce(version: int, results: Sequence[tuple[str | bytes, Sequence[Re
 
 
 def _result(version: int, flexible: bool, result: Result) -> bytes:
-    parts = [_RESULT.pack(result.partition, result.code, result.base_offset, result.arrived)]
+    parts = [_RESULT.pack(result.partition, result.code, result.base_offset, result.append_time)]
     if version >= 5:
         parts.append(struct.pack(">q", result.log_start))
     if version >= 8:

@@ -1,1 +1,1 @@
-"""Who may speak to the log, and how much."""
+"""Security: authentication, ACLs, quotas and TLS."""

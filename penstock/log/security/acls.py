@@ -1,45 +1,53 @@
-"""Rights: who may do what with which resources, in Kafka's words and numbers. All pure."""
+"""ACLs in Kafka's terms and numbers, and the authorizer that checks every request against them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, Self
 
+from penstock.log.security.users import Users
+from penstock.storage.json_files import JsonFile, damaged_file
+
 ANY_PRINCIPAL, ANY_HOST, ANY_NAME = "User:*", "*", "*"
-ANONYMOUS = "User:ANONYMOUS"  # who did not have to say who they are
+ANONYMOUS = "User:ANONYMOUS"  # the principal of clients without authentication
 CLUSTER_NAME = "kafka-cluster"
+FILE_NAME = "acls.json"
+_CACHED = 20_000
+_Question = tuple[str, str, str, str, str | None]
 
 
 class Resource(IntEnum):
-    """What a right is about."""
+    """The type of a resource."""
 
     ANY, TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 1, 2, 3, 4, 5
 
 
 class Pattern(IntEnum):
-    """How a name is meant; ANY and MATCH only ask."""
+    """The type of a resource pattern; ANY and MATCH only occur in filters."""
 
     ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
 
 
 class Operation(IntEnum):
-    """What is done; ANY only asks."""
+    """An operation; ANY only occurs in filters."""
 
     ANY, ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = 1, 2, 3, 4, 5, 6, 7, 8
     CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 9, 10, 11, 12
 
 
 class Permission(IntEnum):
-    """What becomes of it; ANY only asks."""
+    """Allow or deny; ANY only occurs in filters."""
 
     ANY, DENY, ALLOW = 1, 2, 3
 
 
 _WORDS = {"resource": Resource, "pattern": Pattern, "operation": Operation, "permission": Permission}
 
-# A right to the first is granted by a right to any of the others; a refusal spreads only from ALL.
+
+# The first operation is implied by any of the others if they are allowed; a denial is only implied by ALL.
 _GRANTED_BY = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
     Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS},
@@ -48,7 +56,7 @@ _GRANTED_BY = {
 
 @dataclass(frozen=True, order=True)
 class Acl:
-    """One line: a principal, from a host, is allowed or denied an operation on the resources of a pattern."""
+    """A principal, from a host, is allowed or denied an operation on the resources of a pattern."""
 
     resource: Resource
     name: str
@@ -60,32 +68,32 @@ class Acl:
 
     @classmethod
     def from_json(cls, kept: dict[str, Any]) -> Self:
-        """Read what `to_json` gave."""
+        """Decode the result of `to_json`."""
         words: dict[str, Any] = {key: word[kept[key]] for key, word in _WORDS.items()}
         return cls(**words, name=str(kept["name"]), principal=str(kept["principal"]), host=str(kept["host"]))
 
     def to_json(self) -> dict[str, str]:
-        """Return it as it is kept on disk, in words."""
+        """Encode it for the file, with names of the enums."""
         return {key: value.name if key in _WORDS else value for key, value in asdict(self).items()}
 
     def covers(self, name: str) -> bool:
-        """Say whether a resource of this name is meant."""
+        """Return whether the pattern matches a resource name."""
         if self.pattern is Pattern.PREFIXED:
             return name.startswith(self.name)
         return self.name in (name, ANY_NAME)
 
-    def speaks_of(self, principal: str, host: str) -> bool:
-        """Say whether it is about this principal from this host."""
+    def applies_to(self, principal: str, host: str) -> bool:
+        """Return whether it applies to this principal from this host."""
         return self.principal in (principal, ANY_PRINCIPAL) and self.host in (host, ANY_HOST)
 
     def decides(self, operation: Operation) -> bool:
-        """Say whether it allows, or denies, an operation."""
+        """Return whether it allows or denies an operation."""
         if self.operation in (operation, Operation.ALL):
             return True
         return self.permission is Permission.ALLOW and self.operation in _GRANTED_BY.get(operation, ())
 
-    def hides(self, other: Acl) -> bool:
-        """Say whether its pattern holds every name of another's."""
+    def includes(self, other: Acl) -> bool:
+        """Return whether its pattern matches every name that another's matches."""
         if self.pattern is Pattern.LITERAL and self.name == ANY_NAME:
             return True
         if other.pattern is Pattern.LITERAL:
@@ -95,7 +103,7 @@ class Acl:
 
 @dataclass(frozen=True)
 class AclFilter:
-    """A question for lines: None and ANY stand for everything, MATCH for the lines that concern a name."""
+    """A filter for ACLs: None and ANY match everything, MATCH the ACLs that apply to a name."""
 
     resource: Resource = Resource.ANY
     name: str | None = None
@@ -106,7 +114,7 @@ class AclFilter:
     permission: Permission = Permission.ANY
 
     def matches(self, acl: Acl) -> bool:
-        """Say whether a line is asked for."""
+        """Return whether an ACL matches."""
         return (
             self.resource in (Resource.ANY, acl.resource)
             and self._names(acl)
@@ -125,14 +133,108 @@ class AclFilter:
 
 
 def is_allowed(acls: Iterable[Acl], operation: Operation, name: str) -> bool:
-    """Judge by the lines that speak of the caller and the kind of resource: a denial wins, silence denies."""
+    """Evaluate the ACLs of a principal and resource type: a denial wins, no match denies."""
     deciding = {acl.permission for acl in acls if acl.decides(operation) and acl.covers(name)}
     return deciding == {Permission.ALLOW}
 
 
 def is_allowed_somewhere(acls: Iterable[Acl], operation: Operation) -> bool:
-    """Say whether some resource exists, or could, on which the operation is allowed."""
+    """Return whether the operation is allowed on some resource, existing or not."""
     deciding = [acl for acl in acls if acl.decides(operation)]
     denied = [acl for acl in deciding if acl.permission is Permission.DENY]
     allowed = (acl for acl in deciding if acl.permission is Permission.ALLOW)
-    return any(not any(denial.hides(acl) for denial in denied) for acl in allowed)
+    return any(not any(denial.includes(acl) for denial in denied) for acl in allowed)
+
+
+class Authorizer:
+    """Authorizes requests: super users may do everything, others what ACLs allow.
+
+    `allowed` uses a cache, so that it can be called for every partition of every request.
+    """
+
+    def __init__(self, data: Path, users: Users | None = None, super_users: Iterable[str] = ()) -> None:
+        self._file = JsonFile(data / FILE_NAME)
+        self._users = users
+        self._super = frozenset(super_users)
+        self._answers: dict[_Question, bool] = {}
+        self._revision = 0
+        self._load()
+
+    def allowed(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> bool:
+        """Return whether a principal ("User:alice") is allowed an operation on a resource."""
+        question = (principal, host, operation, resource_type, name)
+        answer = self._answers.get(question)
+        return self._decide(question) if answer is None else answer
+
+    def allowed_somewhere(self, principal: str, host: str, operation: str, resource_type: str) -> bool:
+        """Return whether a principal is allowed an operation on any resource of a type (for idempotent producers)."""
+        question = (principal, host, operation, resource_type, None)
+        answer = self._answers.get(question)
+        return self._decide(question) if answer is None else answer
+
+    def find(self, wanted: AclFilter) -> list[Acl]:
+        """Return the ACLs that match a filter."""
+        self.refresh()
+        return sorted(filter(wanted.matches, self._acls))
+
+    def add(self, acls: Iterable[Acl]) -> None:
+        """Add ACLs; existing ones stay."""
+        self.refresh()
+        self._store(self._acls | set(acls))
+
+    def remove(self, acls: Iterable[Acl]) -> None:
+        """Remove ACLs."""
+        self.refresh()
+        self._store(self._acls - set(acls))
+
+    def refresh(self) -> None:
+        """Reload ACLs and super users if another process changed them; called at every login."""
+        if self._file.changed:
+            self._load()
+            self._answers.clear()
+        if self._users is not None:
+            self._users.refresh()
+            self._notice(self._users.revision)
+
+    def _notice(self, revision: int) -> None:
+        if revision != self._revision:
+            self._revision = revision
+            self._answers.clear()
+
+    def _decide(self, question: _Question) -> bool:
+        principal, host, operation, resource_type, name = question
+        # Clients choose the names; they could fill an unbounded cache.
+        if len(self._answers) >= _CACHED:
+            self._answers.clear()
+        answer = self.is_super(principal) or self._evaluate(principal, host, operation, resource_type, name)
+        self._answers[question] = answer
+        return answer
+
+    def _evaluate(self, principal: str, host: str, operation: str, resource_type: str, name: str | None) -> bool:
+        kind, wanted = Resource[resource_type], Operation[operation]
+        acls = (acl for acl in self._acls if acl.resource is kind and acl.applies_to(principal, host))
+        return is_allowed_somewhere(acls, wanted) if name is None else is_allowed(acls, wanted, name)
+
+    def is_super(self, principal: str) -> bool:
+        """Return whether a principal is a super user."""
+        if principal in self._super:
+            return True
+        user = self._users.get(principal.removeprefix("User:")) if self._users is not None else None
+        return user is not None and user.is_super
+
+    @property
+    def cached(self) -> int:
+        """How many decisions are cached."""
+        return len(self._answers)
+
+    def _store(self, acls: set[Acl]) -> None:
+        self._file.write({"version": 1, "acls": [acl.to_json() for acl in sorted(acls)]})
+        self._acls = acls
+        self._answers.clear()
+
+    def _load(self) -> None:
+        kept = self._file.read()
+        try:
+            self._acls = {Acl.from_json(each) for each in kept.get("acls", [])}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise damaged_file(self._file.path, f"no ACLs can be read from it ({type(error).__name__})") from None

@@ -1,4 +1,4 @@
-"""Byte rates per user and client id: how long a client that exceeds its rate is to wait."""
+"""Quotas: byte rates per user and client id, and the throttle time of clients that exceed them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.log.security.documents import Document, damaged
+from penstock.storage.json_files import JsonFile, damaged_file
 
 FILE_NAME = "quotas.json"
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
 KEYS = (PRODUCE, FETCH)
-DEFAULT = "<default>"  # stands for every name that has no rule of its own, as in Kafka
+DEFAULT = "<default>"  # every name without a quota of its own, as in Kafka
 BURST_SECONDS = 1.0
 LONGEST_MS = 30_000
 _CACHED = 10_000
 
 
 class Entity(NamedTuple):
-    """Whom a rule is for; None where it does not ask, DEFAULT for all without a rule of their own."""
+    """Whom a quota applies to; None for any, DEFAULT for all without a quota of their own."""
 
     user: str | None = None
     client_id: str | None = None
@@ -27,43 +27,43 @@ class Entity(NamedTuple):
 
 @dataclass
 class Bucket:
-    """Bytes that may pass at once; below zero they are owed and must be waited for."""
+    """A token bucket; below zero the client has to wait."""
 
     rate: float
     tokens: float
     at: float
 
     def take(self, size: int, now: float) -> float:
-        """Take bytes out and return the seconds after which nothing is owed any more."""
+        """Take bytes and return the seconds until the bucket is not negative any more."""
         self.refill(now)
         self.tokens -= size
         return max(0.0, -self.tokens / self.rate)
 
     def refill(self, now: float) -> None:
-        """Put in what time has earned."""
+        """Add the tokens of the time that has passed."""
         self.tokens = min(self.rate * BURST_SECONDS, self.tokens + self.rate * (now - self.at))
         self.at = now
 
     @property
     def is_full(self) -> bool:
-        """Whether it remembers nothing."""
+        """Whether it is full, and can be dropped."""
         return self.tokens >= self.rate * BURST_SECONDS
 
 
 class Quotas:
-    """The rules of a data folder and what everyone used. `clock` gives seconds that only grow."""
+    """The quotas of a data folder and their usage. `clock` is monotonic, in seconds."""
 
     def __init__(self, data: Path, clock: Callable[[], float]) -> None:
-        self._file = Document(data / FILE_NAME)
+        self._file = JsonFile(data / FILE_NAME)
         self._clock = clock
         self._buckets: dict[tuple[str, Entity], Bucket] = {}
         self._chosen: dict[tuple[str, str, str], Bucket | None] = {}
         self.rules = self._load()
 
     def charge(self, key: str, principal: str, client_id: str, size: int) -> int:
-        """Count bytes that a client sent or got.
+        """Count bytes that a client sent or received.
 
-        Return the milliseconds to answer as throttle time and to read nothing from its connection.
+        Return the throttle time in milliseconds, for which its connection is muted.
         """
         if not self.rules:
             return 0
@@ -72,8 +72,8 @@ class Quotas:
         return min(LONGEST_MS, round(1000 * bucket.take(size, self._clock()))) if bucket else 0
 
     @property
-    def held(self) -> int:
-        """How many clients and buckets are remembered."""
+    def tracked(self) -> int:
+        """How many clients and buckets are in memory."""
         return len(self._chosen) + len(self._buckets)
 
     def change(self, entity: Entity, rates: Mapping[str, float | None]) -> None:
@@ -95,7 +95,7 @@ class Quotas:
         return self._buckets.setdefault((key, owner), new)
 
     def _forget(self) -> None:
-        """Client ids are the clients' choice: keep no more of them than some, but keep every debt."""
+        """Limit the number of cached clients, who choose their client ids; buckets below zero are kept."""
         if len(self._chosen) < _CACHED:
             return
         self._chosen.clear()
@@ -114,13 +114,13 @@ class Quotas:
         try:
             return {Entity(each["user"], each["client_id"]): each["rates"] for each in kept.get("quotas", [])}
         except (AttributeError, KeyError, TypeError) as error:
-            raise damaged(self._file.path, f"no quotas can be read from it ({type(error).__name__})") from None
+            raise damaged_file(self._file.path, f"no quotas can be read from it ({type(error).__name__})") from None
 
 
 def choose_rule(
     rules: Mapping[Entity, Mapping[str, float]], key: str, user: str, client_id: str
 ) -> tuple[Entity, float] | None:
-    """Return whose bytes are counted together, and their rate: the first rule that fits, in Kafka's order."""
+    """Return the entity that a client is counted under, and its rate: the first match in Kafka's order."""
     for named_user in (user, DEFAULT, None):
         for named_client in (client_id, DEFAULT, None):
             rate = rules.get(Entity(named_user, named_client), {}).get(key)

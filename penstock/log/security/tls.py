@@ -25,9 +25,9 @@ _SHORT = {
 def server_context(
     certificate: Path, key: Path, client_ca: Path | None = None, *, require_client: bool = True
 ) -> ssl.SSLContext:
-    """Return what a server speaks TLS 1.2 or newer with.
+    """Return the TLS context of a server, TLS 1.2 or newer.
 
-    With `client_ca`, clients show a certificate that this authority signed; unless required, they may log in instead.
+    With `client_ca`, clients present a certificate of this authority; unless required, they may use SASL instead.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -78,13 +78,13 @@ def _load_authority(context: ssl.SSLContext, path: Path) -> None:
 
 def _readable(path: Path, what: str) -> None:
     if not path.is_file():
-        message = f"the {what} {path} is not there"
+        message = f"the {what} {path} does not exist"
         raise MissingInput(message, hint=f"give the path of the {what} as a PEM file")
     try:
         path.open("rb").close()
     except PermissionError:
-        message = f"the {what} {path} may not be read"
-        raise SettingsError(message, hint="run as a user who may read it") from None
+        message = f"the {what} {path}: permission denied"
+        raise SettingsError(message, hint="run as a user who can read it") from None
 
 
 class _Encrypted(Exception):

@@ -1,23 +1,94 @@
-"""The users of a data folder and their credentials."""
+"""The users of a data folder and their SCRAM credentials: salted keys, from which no password can be recovered."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from penstock.errors import SettingsError, choices
-from penstock.log.security.credentials import DEFAULT_ITERATIONS, SCRAM, Credential, digest, mac
-from penstock.log.security.documents import Document, damaged
+from penstock.storage.json_files import JsonFile, damaged_file
 
+MIN_ITERATIONS, DEFAULT_ITERATIONS, MAX_ITERATIONS = 4096, 8192, 16384
+SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}  # the stronger one last
 FILE_NAME = "users.json"
 
 
 @dataclass(frozen=True)
+class Credential:
+    """The keys of RFC 5802 for one user and one mechanism."""
+
+    mechanism: str
+    iterations: int
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+    @classmethod
+    def of_password(cls, mechanism: str, password: str, *, salt: bytes = b"", iterations: int = 0) -> Self:
+        """Salt and hash a password; salt and iterations are chosen unless given."""
+        salt, iterations = salt or secrets.token_bytes(24), iterations or DEFAULT_ITERATIONS
+        return cls.of_salted(mechanism, salted(mechanism, password, salt, iterations), salt, iterations)
+
+    @classmethod
+    def of_salted(cls, mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> Self:
+        """Derive the keys from a password that a client salted and hashed."""
+        client_key = mac(mechanism, salted_password, b"Client Key")
+        server_key = mac(mechanism, salted_password, b"Server Key")
+        return cls(mechanism, iterations, salt, digest(mechanism, client_key), server_key)
+
+    @classmethod
+    def from_json(cls, mechanism: str, kept: dict[str, Any]) -> Self:
+        """Decode the result of `to_json`."""
+        keys = (bytes.fromhex(kept[name]) for name in ("salt", "stored_key", "server_key"))
+        return cls(mechanism, int(kept["iterations"]), *keys)
+
+    def to_json(self) -> dict[str, Any]:
+        """Encode it for the file."""
+        keys = {name: getattr(self, name).hex() for name in ("salt", "stored_key", "server_key")}
+        return {"iterations": self.iterations, **keys}
+
+    def fits_password(self, password: str) -> bool:
+        """Return whether a password matches, in constant time."""
+        given = salted(self.mechanism, password, self.salt, self.iterations)
+        stored_key = digest(self.mechanism, mac(self.mechanism, given, b"Client Key"))
+        return hmac.compare_digest(stored_key, self.stored_key)
+
+    def fits_proof(self, proof: bytes, signed: bytes) -> bool:
+        """Return whether a client's proof over the exchanged messages matches."""
+        signature = mac(self.mechanism, self.stored_key, signed)
+        if len(proof) != len(signature):
+            return False
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        return hmac.compare_digest(digest(self.mechanism, client_key), self.stored_key)
+
+    def server_signature(self, signed: bytes) -> bytes:
+        """Return the server's proof over the exchanged messages."""
+        return mac(self.mechanism, self.server_key, signed)
+
+
+def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """Return the salted password: slow on purpose, and without the GIL."""
+    return hashlib.pbkdf2_hmac(SCRAM[mechanism], password.encode(), salt, iterations)
+
+
+def mac(mechanism: str, key: bytes, data: bytes) -> bytes:
+    """Return the keyed hash of a mechanism."""
+    return hmac.digest(key, data, SCRAM[mechanism])
+
+
+def digest(mechanism: str, data: bytes) -> bytes:
+    """Return the hash of a mechanism."""
+    return hashlib.new(SCRAM[mechanism], data).digest()
+
+
+@dataclass(frozen=True)
 class User:
-    """A name, the credentials by mechanism, and whether every right is granted."""
+    """A name, the credentials by mechanism, and whether it is a super user."""
 
     name: str
     credentials: Mapping[str, Credential] = field(default_factory=dict)
@@ -25,15 +96,15 @@ class User:
 
     @property
     def principal(self) -> str:
-        """The name as ACLs and clients see it."""
+        """The name as in ACLs."""
         return f"User:{self.name}"
 
 
 class Users:
-    """All users, kept in one file; one that another process changes is read again at the next login."""
+    """All users, stored in one file; it is reloaded at the next login if another process changed it."""
 
     def __init__(self, data: Path) -> None:
-        self._file = Document(data / FILE_NAME)
+        self._file = JsonFile(data / FILE_NAME)
         self._users: dict[str, User] = {}
         self.revision = 0
         self._load()
@@ -52,9 +123,9 @@ class Users:
         return self._users.get(name)
 
     def credential(self, name: str, mechanism: str) -> tuple[Credential, bool]:
-        """Return the credential to check a login with, and whether it is real.
+        """Return the credential to authenticate with, and whether it is real.
 
-        For a name that is not known it is a decoy, the same each time: nobody learns which names exist.
+        For an unknown name it is a decoy, the same each time: clients cannot find out which names exist.
         """
         user = self.get(name)
         found = user.credentials.get(mechanism) if user else None
@@ -65,7 +136,7 @@ class Users:
         self.change([user])
 
     def change(self, changed: Iterable[User], removed: Iterable[str] = ()) -> None:
-        """Replace and remove users in one write: all or nothing."""
+        """Replace and remove users in one atomic write."""
         self.refresh()
         gone = set(removed)
         users = {name: user for name, user in self._users.items() if name not in gone}
@@ -75,7 +146,7 @@ class Users:
         self.revision += 1
 
     def add(self, name: str, password: str, mechanisms: Iterable[str] = SCRAM, *, is_super: bool = False) -> User:
-        """Add a user, or give one another password; a super user stays one."""
+        """Add a user, or change the password; a super user stays one."""
         if not name or not password:
             message = "a user needs a name and a password"
             raise SettingsError(message, hint="neither may be empty")
@@ -98,7 +169,7 @@ class Users:
         return Credential(mechanism, DEFAULT_ITERATIONS, seed[:24], digest(mechanism, seed), seed)
 
     def refresh(self) -> None:
-        """Take in what another process changed; each change has a `revision` of its own."""
+        """Reload the file if another process changed it; each change increments `revision`."""
         if self._file.changed:
             self._load()
 
@@ -109,7 +180,7 @@ class Users:
             self._users = _from_json(kept.get("users", {}))
             self.revision += 1
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise damaged(self._file.path, f"no users can be read from it ({type(error).__name__})") from None
+            raise damaged_file(self._file.path, f"no users can be read from it ({type(error).__name__})") from None
 
 
 def _to_json(users: Mapping[str, User]) -> dict[str, Any]:
@@ -129,5 +200,5 @@ def _from_json(kept: Mapping[str, Any]) -> dict[str, User]:
 def _known(mechanism: str) -> str:
     if mechanism not in SCRAM:
         message = f"unknown mechanism '{mechanism}'"
-        raise SettingsError(message, hint=choices("mechanisms to keep a password for", SCRAM, mechanism))
+        raise SettingsError(message, hint=choices("mechanisms", SCRAM, mechanism))
     return mechanism

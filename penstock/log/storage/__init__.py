@@ -1,1 +1,1 @@
-"""What is kept on disk: topics, partitions, segments, batches."""
+"""The storage engine: topics, partitions and segments in the data folder, their validation, compaction and recovery."""

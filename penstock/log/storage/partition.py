@@ -1,4 +1,4 @@
-"""One partition: segments in a row, and what is known of its offsets, producers and transactions."""
+"""One partition: its segments, offsets, producer states and transactions."""
 
 from __future__ import annotations
 
@@ -10,89 +10,94 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.kafka.batches import BatchHeader, assign_offset, check_batches, headers, set_append_time
+from penstock.kafka.compression import Codec
+from penstock.kafka.records import ABORT, Record, control_outcome, decode_batch
+from penstock.log.configs.definition import LARGEST_LONG
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.storage.aborted import write_aborted
-from penstock.log.storage.batches import Batch, check_batches, headers, place, stamp
-from penstock.log.storage.cleaned import Cleaned
-from penstock.log.storage.compression import Codec
-from penstock.log.storage.handles import Handles
-from penstock.log.storage.preparing import must_open, prepare
-from penstock.log.storage.producers import Aborted, Producers
-from penstock.log.storage.records import ABORT, Record, marker_outcome, open_batch
-from penstock.log.storage.recovery import Law
-from penstock.log.storage.segment import MAX_SPAN, Segment, Slice
-from penstock.log.storage.settings import LARGEST_LONG
-from penstock.log.storage.snapshot import Snapshot, save, write_whole
-from penstock.log.storage.synced import Synced, encode_synced, synced_path
+from penstock.log.storage.checkpoints import (
+    CleanerCheckpoint,
+    RecoveryPoint,
+    Snapshot,
+    encode_recovery_point,
+    recovery_point_path,
+    save_snapshot,
+    write_txn_index,
+)
+from penstock.log.storage.producer_state import AbortedTxn, ProducerStates
+from penstock.log.storage.segments.files import FilePool, write_atomically
+from penstock.log.storage.segments.scan import LogInvariants
+from penstock.log.storage.segments.segment import MAX_SPAN, Segment, Slice
+from penstock.log.storage.validation import needs_validation, validate
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """The settings of a topic that appends follow."""
+class LogConfig:
+    """The topic configs that apply to appends."""
 
     segment_bytes: int = 1 << 28
     segment_ms: int = 7 * 24 * 3600 * 1000
     max_message_bytes: int = 1_048_588
-    stamps_arrival: bool = False
+    log_append_time: bool = False
     compacted: bool = False
-    codec: Codec | None = None  # None keeps the producer's
-    before_ms: int = LARGEST_LONG  # how far a record's timestamp may lie before and after its arrival
+    codec: Codec | None = None  # None: as the producer compressed it
+    before_ms: int = LARGEST_LONG  # how much a timestamp may differ from the broker's time
     after_ms: int = LARGEST_LONG
 
 
 class Appended(NamedTuple):
-    """Where records went; `arrived` is -1 unless their timestamps were replaced."""
+    """The result of an append; `append_time` is -1 unless it replaced the timestamps (LogAppendTime)."""
 
     base_offset: int
-    arrived: int
+    append_time: int
     duplicate: bool
 
 
 class Partition:
-    """Offsets `log_start` to `end` are kept; readers see up to `high`, readers of committed records up to `stable`.
+    """Offsets `log_start` to `end`; consumers read up to `high_watermark`, read_committed up to `last_stable_offset`.
 
-    Invariant: log_start <= stable <= high <= end, and the segments lie end to end.
+    Invariant: log_start <= last_stable_offset <= high_watermark <= end, and the segments are contiguous.
     """
 
-    def __init__(self, topic: str, index: int, folder: Path, handles: Handles, rules: Rules) -> None:
+    def __init__(self, topic: str, index: int, folder: Path, handles: FilePool, config: LogConfig) -> None:
         self.topic = topic
         self.index = index
         self.folder = folder
         self.handles = handles
-        self.rules = rules
+        self.config = config
         self.segments: list[Segment] = []
-        self.producers = Producers()
-        self.aborted: list[Aborted] = []
+        self.producers = ProducerStates()
+        self.aborted: list[AbortedTxn] = []
         self.log_start = 0
-        self.high = 0
+        self.high_watermark = 0
         self.leader_epoch = 0
         self.epochs: list[tuple[int, int]] = [(0, 0)]  # (leader epoch, its first offset)
         self.epochs_known = False
-        self.cleaned = Cleaned()
-        self.vouch: Callable[[Partition, Segment, Snapshot], None] = vouch_now
-        self.vouched = (0, 0)  # base and size of the active segment when a snapshot was last taken
+        self.cleaner_checkpoint = CleanerCheckpoint()
+        self.save_checkpoint: Callable[[Partition, Segment, Snapshot], None] = save_checkpoint_now
+        self.checkpointed = (0, 0)  # base and size of the active segment at the last snapshot
         self.waiters: set[Callable[[], None]] = set()
         self.failed = False
-        self.preparing = 0  # requests whose batches are being opened in a thread; later ones wait behind them
+        self.validating = 0  # requests being validated in a thread; later ones queue after them
         self.durable = False  # each record is synced before it is acknowledged
-        self._synced, self._synced_path = Synced(-1, 0), synced_path(folder)
-        self.shortened = False  # opening found less than had been written
+        self._recovery_point, self._recovery_point_path = RecoveryPoint(-1, 0), recovery_point_path(folder)
+        self.truncated = False  # recovery found less than had been written
 
     @property
     def active(self) -> Segment:
-        """The segment that grows."""
+        """The segment that records are appended to."""
         return self.segments[-1]
 
     @property
     def end(self) -> int:
-        """The offset that the next record gets."""
+        """The log end offset: the next record gets it."""
         return self.segments[-1].end
 
     @property
-    def stable(self) -> int:
-        """The last stable offset: before it every transaction is decided."""
-        first = next(iter(self.producers.open.values()), self.high)
-        return min(first, self.high)
+    def last_stable_offset(self) -> int:
+        """The last stable offset: every transaction before it has ended."""
+        first = next(iter(self.producers.open.values()), self.high_watermark)
+        return min(first, self.high_watermark)
 
     @property
     def size(self) -> int:
@@ -102,50 +107,50 @@ class Partition:
     def append(
         self, data: bytearray | memoryview, now: int, *, internal: bool = False, prepared: bool = False
     ) -> Appended:
-        """Write a client's batches, or one of the broker's own; all of them or, with an error, none.
+        """Append a client's batches, or one of the broker's own; all of them or, with an error, none.
 
-        Batches that were `prepared` are as the topic wants them; others are made so here.
+        Batches that are not `prepared` are validated and recompressed here, if the topic requires that.
         """
         view = memoryview(data)
-        batches = list(headers(view)) if internal else check_batches(view, self.rules.max_message_bytes)
+        batches = list(headers(view)) if internal else check_batches(view, self.config.max_message_bytes)
         # The coordinators' own batches have no sequences.
         if not internal and any(batch.producer_id >= 0 or batch.is_transactional for _, batch in batches):
             known = self._known(batches)
             if known is not None:
                 return Appended(known, -1, True)
-        if not (internal or prepared) and must_open(batches, self.rules, now):
-            view = memoryview(prepare(view, batches, self.rules, now, f"{self.topic}-{self.index}"))
-            batches = check_batches(view, self.rules.max_message_bytes)
+        if not (internal or prepared) and needs_validation(batches, self.config, now):
+            view = memoryview(validate(view, batches, self.config, now, f"{self.topic}-{self.index}"))
+            batches = check_batches(view, self.config.max_message_bytes)
         return self._write(view, batches, now)
 
-    def _known(self, batches: list[tuple[int, Batch]]) -> int | None:
+    def _known(self, batches: list[tuple[int, BatchHeader]]) -> int | None:
         if len(batches) > 1:
             raise LogError(ErrorCode.invalid_record, "an idempotent producer sends one batch per partition at a time")
         return self.producers.duplicate_of(batches[0][1])
 
-    def _write(self, view: memoryview, batches: list[tuple[int, Batch]], now: int) -> Appended:
+    def _write(self, view: memoryview, batches: list[tuple[int, BatchHeader]], now: int) -> Appended:
         base = offset = self.end
         for position, batch in batches:
-            place(view, position, offset, self.leader_epoch)
+            assign_offset(view, position, offset, self.leader_epoch)
             offset += batch.last_offset_delta + 1
-        if self.rules.stamps_arrival:
-            batches = [(position, stamp(view, position, batch, now)) for position, batch in batches]
+        if self.config.log_append_time:
+            batches = [(position, set_append_time(view, position, batch, now)) for position, batch in batches]
         segment = self._segment_for(len(view), offset, now)
         segment.append(view, batches, base)
         self._remember(view, batches, base, now)
-        return Appended(base, now if self.rules.stamps_arrival else -1, False)
+        return Appended(base, now if self.config.log_append_time else -1, False)
 
     def _segment_for(self, size: int, end: int, now: int) -> Segment:
         active = self.active
-        full = active.size + size > self.rules.segment_bytes or end - active.base > MAX_SPAN
-        if active.size and (full or now - active.created > self.rules.segment_ms):
+        full = active.size + size > self.config.segment_bytes or end - active.base > MAX_SPAN
+        if active.size and (full or now - active.created > self.config.segment_ms):
             return self.roll(now)
         if not active.size:
             active.created = now
         return active
 
     def roll(self, now: int) -> Segment:
-        """Close the active segment and begin the next one."""
+        """Close the active segment and start the next one."""
         closed = self.active
         fresh = Segment(self.folder / f"{closed.end:020d}.log", self.handles)
         fresh.created = now
@@ -153,43 +158,43 @@ class Partition:
         self._save_aborted()
         closed.close()
         self.segments.append(fresh)
-        self.vouch(self, closed, self.snapshot())
+        self.save_checkpoint(self, closed, self.snapshot())
         return fresh
 
-    def checkpoint(self, vouch: Callable[[Partition, Segment, Snapshot], None] | None = None) -> None:
-        """Save what recovery need not read again."""
+    def checkpoint(self, save_checkpoint: Callable[[Partition, Segment, Snapshot], None] | None = None) -> None:
+        """Save a snapshot, so that recovery does not scan what precedes it."""
         self._save_aborted()
-        (vouch or self.vouch)(self, self.active, self.snapshot())
+        (save_checkpoint or self.save_checkpoint)(self, self.active, self.snapshot())
 
     def _save_aborted(self) -> None:
-        # A snapshot is to vouch for the active segment; until then recovery reads the markers themselves.
-        write_aborted(self.active.aborted_path, self.aborted_in(self.active))
+        # A snapshot will cover the active segment; until then recovery reads the markers themselves.
+        write_txn_index(self.active.aborted_path, self.aborted_in(self.active))
 
-    def aborted_in(self, segment: Segment) -> list[Aborted]:
+    def aborted_in(self, segment: Segment) -> list[AbortedTxn]:
         """Return the transactions that were aborted by a marker in a segment."""
         at = bisect_right(self.aborted, segment.base - 1, key=lambda entry: entry.last)
         return [entry for entry in self.aborted[at:] if entry.last < segment.end]
 
-    def _remember(self, view: memoryview, batches: list[tuple[int, Batch]], offset: int, now: int) -> None:
+    def _remember(self, view: memoryview, batches: list[tuple[int, BatchHeader]], offset: int, now: int) -> None:
         for position, batch in batches:
             if batch.producer_id >= 0:
-                self.note(batch, offset, view[position : position + batch.size], now)
+                self.track_batch(batch, offset, view[position : position + batch.size], now)
             offset += batch.last_offset_delta + 1
 
-    def note(self, batch: Batch, offset: int, data: memoryview, now: int) -> None:
-        """Learn from a batch of a producer."""
+    def track_batch(self, batch: BatchHeader, offset: int, data: memoryview, now: int) -> None:
+        """Update producer and transaction state from a batch."""
         if not batch.is_control:
-            self.producers.wrote(batch, offset, now)
+            self.producers.record_batch(batch, offset, now)
             return
-        first = self.producers.ended(batch, now)
-        if first is not None and marker_outcome(data) == ABORT:
+        first = self.producers.end_transaction(batch, now)
+        if first is not None and control_outcome(data) == ABORT:
             stable = min(self.producers.open.values(), default=offset + 1)
-            self.aborted.append(Aborted(batch.producer_id, first, offset, stable))
+            self.aborted.append(AbortedTxn(batch.producer_id, first, offset, stable))
 
     def read(self, offset: int, max_bytes: int, *, limit: int, at_least_one: bool = True) -> Slice | None:
         """Return the bytes of batches from an offset up to a limit; None if there are none."""
         if not self.log_start <= offset <= self.end:
-            raise LogError(ErrorCode.offset_out_of_range, f"kept are {self.log_start} to {self.end}")
+            raise LogError(ErrorCode.offset_out_of_range, f"available offsets are {self.log_start} to {self.end}")
         if offset >= limit:
             return None
         at = max(bisect_right(self.segments, offset, key=lambda segment: segment.base) - 1, 0)
@@ -202,18 +207,18 @@ class Partition:
                 return segment.slice(start, max_bytes, stop, at_least_one)
         return None
 
-    def aborted_between(self, start: int, end: int) -> list[Aborted]:
+    def aborted_between(self, start: int, end: int) -> list[AbortedTxn]:
         """Return the aborted transactions that have records in a range."""
         at = bisect_right(self.aborted, start - 1, key=lambda entry: entry.last)
         found = []
         for entry in islice(self.aborted, at, None):
             if entry.first < end:
                 found.append(entry)
-            if entry.stable >= end:
-                break  # whatever was aborted after it began behind the stable offset of that time
+            if entry.last_stable_offset >= end:
+                break  # transactions aborted later started after the last stable offset of that time
         return found
 
-    def batches(self, start: int = 0) -> Iterator[tuple[Batch, memoryview]]:
+    def batches(self, start: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield header and bytes of each batch from an offset on."""
         for segment in list(self.segments):
             if segment.end > start:
@@ -236,57 +241,59 @@ class Partition:
         return None if newest.largest_timestamp < 0 else self.find_time(newest.largest_timestamp)
 
     def truncate_before(self, offset: int) -> None:
-        """Delete the records before an offset: the start moves now, whole segments go at once."""
-        if offset > self.high or offset < 0:
-            raise LogError(ErrorCode.offset_out_of_range, f"kept are {self.log_start} to {self.high}")
+        """Move the log start offset, and delete the segments before it."""
+        if offset > self.high_watermark or offset < 0:
+            raise LogError(
+                ErrorCode.offset_out_of_range, f"available offsets are {self.log_start} to {self.high_watermark}"
+            )
         if offset > self.log_start:
-            write_whole(self.folder / "log-start", str(offset).encode())
+            write_atomically(self.folder / "log-start", str(offset).encode())
             self.log_start = offset
             self.drop_segments()
 
     def drop_segments(self) -> None:
-        """Remove closed segments that end at or before the start."""
+        """Delete closed segments that end at or before the log start."""
         while len(self.segments) > 1 and self.segments[0].end <= self.log_start:
             self.segments.pop(0).delete()
         self.aborted = [entry for entry in self.aborted if entry.last >= self.log_start]
 
-    def reach(self, offset: int) -> None:
-        """Let readers see the records before an offset."""
-        if offset > self.high:
-            self.high = offset
+    def advance_high_watermark(self, offset: int) -> None:
+        """Make the records before an offset visible to consumers."""
+        if offset > self.high_watermark:
+            self.high_watermark = offset
         for waiter in list(self.waiters):
             waiter()
 
-    def note_synced(self, segment: int, position: int) -> None:
-        """Store how far the disk has everything, for recovery. A disk that refuses leaves an older position there."""
-        if self.durable and Synced(segment, position) > self._synced:
-            self._synced = Synced(segment, position)
+    def store_recovery_point(self, segment: int, position: int) -> None:
+        """Store up to where everything is synced, for recovery. If the write fails, an older position remains."""
+        if self.durable and RecoveryPoint(segment, position) > self._recovery_point:
+            self._recovery_point = RecoveryPoint(segment, position)
             with suppress(OSError):
-                self.handles.get(self._synced_path).write(encode_synced(self._synced), 0)
+                self.handles.get(self._recovery_point_path).write(encode_recovery_point(self._recovery_point), 0)
 
-    def wake(self) -> None:
-        """Tell those who wait for records to look again."""
-        self.reach(self.high)
+    def notify_waiters(self) -> None:
+        """Wake up the fetches that wait for records."""
+        self.advance_high_watermark(self.high_watermark)
 
     @property
-    def law(self) -> Law:
-        """What every batch on disk has to follow."""
-        return Law(self.cleaned.gaps, tuple(self.epochs) if self.epochs_known else None)
+    def invariants(self) -> LogInvariants:
+        """What holds for every batch on disk."""
+        return LogInvariants(self.cleaner_checkpoint.gaps, tuple(self.epochs) if self.epochs_known else None)
 
     def snapshot(self) -> Snapshot:
-        """Return what recovery need not read again once the disk has the segments."""
+        """Return a snapshot; it is valid once the segments are synced."""
         active = self.active
-        self.vouched = active.base, active.size
+        self.checkpointed = active.base, active.size
         return Snapshot(active.end, active.base, active.size, active.largest_timestamp, self.producers.encoded())
 
 
-def vouch_now(partition: Partition, written: Segment, point: Snapshot) -> None:
-    """Sync a segment and save the snapshot that relies on it."""
+def save_checkpoint_now(partition: Partition, written: Segment, point: Snapshot) -> None:
+    """Sync a segment and save the snapshot that covers it."""
     written.handle.sync()
-    save(partition.folder, point)
+    save_snapshot(partition.folder, point)
 
 
 def _first_at(data: memoryview, timestamp: int, start: int) -> Record | None:
-    with suppress(LogError):  # bytes that a client sent as records and are none
-        return next((each for each in open_batch(data) if each.timestamp >= timestamp and each.offset >= start), None)
+    with suppress(LogError):  # a client sent bytes that are not records
+        return next((each for each in decode_batch(data) if each.timestamp >= timestamp and each.offset >= start), None)
     return None

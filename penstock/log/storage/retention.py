@@ -1,16 +1,16 @@
-"""Retention: what is too old or too much goes, whole segments at a time, oldest first."""
+"""Retention by time and size: whole segments are deleted, oldest first."""
 
 from __future__ import annotations
 
 from penstock.log.storage.partition import Partition
-from penstock.log.storage.segment import Segment
+from penstock.log.storage.segments.segment import Segment
 from penstock.log.storage.topics import Topic
 
 
 def retain(partition: Partition, topic: Topic, now: int) -> bool:
-    """Delete the closed segments that a topic need not keep, and close an active one that is old.
+    """Delete the closed segments beyond the retention, and roll an active segment that is due.
 
-    What is closed here is deleted the next time, when a snapshot knows its producers; returns whether there is such.
+    A segment rolled here is deleted in the next round, when a snapshot has its producers; return whether one was.
     """
     if topic.deletes:
         start = max(_old_until(partition, topic, now), _too_much_until(partition, topic))
@@ -23,8 +23,8 @@ def retain(partition: Partition, topic: Topic, now: int) -> bool:
 
 
 def _deletable(partition: Partition) -> list[Segment]:
-    # Records that nobody can see yet, or of an open transaction, stay.
-    return [segment for segment in partition.segments[:-1] if segment.end <= partition.stable]
+    # Records beyond the last stable offset are retained: not visible yet, or of an open transaction.
+    return [segment for segment in partition.segments[:-1] if segment.end <= partition.last_stable_offset]
 
 
 def _old_until(partition: Partition, topic: Topic, now: int) -> int:
@@ -51,7 +51,7 @@ def _move_start(partition: Partition, start: int) -> None:
     try:
         partition.truncate_before(start)
     except OSError:
-        # On a full disk the start cannot be noted, and deleting is what helps: the segments that are left tell it.
+        # On a full disk the log start cannot be stored, and deleting helps: recovery takes it from the first segment.
         partition.log_start = start
         partition.drop_segments()
 
@@ -59,9 +59,9 @@ def _move_start(partition: Partition, start: int) -> None:
 def _is_due(partition: Partition, topic: Topic, now: int) -> bool:
     active, limit = partition.active, topic.setting("retention.ms")
     expired = topic.deletes and 0 <= limit < now - newest(active)
-    return expired or now - active.created > partition.rules.segment_ms
+    return expired or now - active.created > partition.config.segment_ms
 
 
 def newest(segment: Segment) -> int:
-    """Return the time of a segment's youngest record; that of the file if its records have none."""
+    """Return the timestamp of a segment's newest record; that of the file if its records have none."""
     return segment.largest_timestamp if segment.largest_timestamp >= 0 else segment.created

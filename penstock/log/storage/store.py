@@ -1,4 +1,4 @@
-"""The data folder: its lock, its topics, and their partitions, opened when first used."""
+"""The data folder: its lock, its topics, and their partitions, opened on first use."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from pathlib import Path
 from uuid import uuid4
 
 from penstock.errors import SettingsError
+from penstock.log.configs.broker import SETTINGS_FILE, DynamicSettings
+from penstock.log.configs.topic import INTERNAL_TOPICS
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.storage.dynamic import FILE_NAME, DynamicSettings
-from penstock.log.storage.epochs import read_epochs
-from penstock.log.storage.handles import Handles
-from penstock.log.storage.internal import INTERNAL_TOPICS
-from penstock.log.storage.opening import open_partition
-from penstock.log.storage.partition import Partition, vouch_now
-from penstock.log.storage.segment import Segment
-from penstock.log.storage.snapshot import Snapshot, write_whole
-from penstock.log.storage.synced import synced_path
+from penstock.log.storage.checkpoints import Snapshot, read_epochs, recovery_point_path
+from penstock.log.storage.partition import Partition, save_checkpoint_now
+from penstock.log.storage.partition_recovery import open_partition
+from penstock.log.storage.segments.files import FilePool, write_atomically
+from penstock.log.storage.segments.segment import Segment
 from penstock.log.storage.topics import Topic, Topics
 
 log = logging.getLogger("penstock.log")
@@ -35,7 +33,7 @@ class Store:
     def __init__(
         self,
         folder: Path,
-        vouch: Callable[[Partition, Segment, Snapshot], None] = vouch_now,
+        save_checkpoint: Callable[[Partition, Segment, Snapshot], None] = save_checkpoint_now,
         *,
         durable: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -43,24 +41,24 @@ class Store:
         self.folder = folder
         self._lock = lock_folder(folder)
         self.cluster_id = _cluster_id(folder / "cluster.json")
-        self.handles = Handles()
-        self.settings = DynamicSettings(folder / FILE_NAME)
+        self.handles = FilePool()
+        self.settings = DynamicSettings(folder / SETTINGS_FILE)
         self.topics = Topics(folder / "topics.json", self.settings.topic_defaults)
         self.topics.repair_internal()
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._vouch = vouch
+        self._save_checkpoint = save_checkpoint
         self._durable = durable
         self._clear_trash()
 
     def topic(self, name: str) -> Topic:
-        """Return a topic or refuse."""
+        """Return a topic, or refuse if it does not exist."""
         topic = self.topics.get(name)
         if topic is None:
             raise LogError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name!r}")
         return topic
 
     def partition(self, topic: str, index: int) -> Partition:
-        """Return a partition, opening it when it is asked for the first time."""
+        """Return a partition, opening it on first use."""
         found = self._partitions.get((topic, index))
         return found if found is not None else self._open(topic, index)
 
@@ -71,15 +69,15 @@ class Store:
             raise LogError(ErrorCode.unknown_topic_or_partition, message)
         try:
             folder = self._folder(name, index)
-            partition = open_partition(name, index, folder, self.handles, topic.rules, durable=self._durable())
+            partition = open_partition(name, index, folder, self.handles, topic.log_config, durable=self._durable())
         except OSError as error:
             raise LogError(ErrorCode.kafka_storage_error, f"cannot open {name}-{index}: {error}") from error
-        partition.vouch = self._vouch
+        partition.save_checkpoint = self._save_checkpoint
         self._partitions[name, index] = partition
         return partition
 
     def leader_epoch(self, topic: str, index: int) -> int:
-        """Return the leader epoch of a partition without opening it: metadata names thousands that nobody uses."""
+        """Return the leader epoch of a partition without opening it: metadata lists thousands that are not in use."""
         found = self._partitions.get((topic, index))
         if found is not None:
             return found.leader_epoch
@@ -88,11 +86,11 @@ class Store:
         return epochs[-1][0] if epochs else 0
 
     def opened(self) -> list[Partition]:
-        """Return the partitions that are in use."""
+        """Return the open partitions."""
         return list(self._partitions.values())
 
     def written(self) -> Iterator[tuple[str, int]]:
-        """Yield the partitions that somebody has used, now or earlier, without opening any."""
+        """Yield the partitions that have files, without opening any."""
         for topic in list(self.topics.values()):
             for index in range(topic.partitions):
                 if (topic.name, index) in self._partitions or self._folder(topic.name, index).exists():
@@ -105,12 +103,12 @@ class Store:
         return self.topics.add(name, partitions, config, internal=internal)
 
     def create_internal(self, name: str) -> None:
-        """Create one of the broker's own topics, unless it is there."""
+        """Create an internal topic, unless it exists."""
         if name not in self.topics:
             self.create_topic(name, 1, INTERNAL_TOPICS[name], internal=True)
 
     def add_partitions(self, name: str, count: int) -> Topic:
-        """Let a topic have `count` partitions from now on."""
+        """Increase the number of partitions of a topic to `count`."""
         topic = self.topic(name)
         self.topics.check_grown(name, count)
         self._trash(name, range(topic.partitions, count))
@@ -120,32 +118,32 @@ class Store:
         """Replace the settings of a topic."""
         self.topic(name)
         topic = self.topics.configure(name, config)
-        self.renew_rules()
+        self.refresh_configs()
         return topic
 
-    def renew_rules(self) -> None:
-        """Let the partitions in use follow settings that have changed."""
-        rules = {name: self.topics[name].rules for name in {partition.topic for partition in self.opened()}}
+    def refresh_configs(self) -> None:
+        """Apply changed settings to the open partitions."""
+        configs = {name: self.topics[name].log_config for name in {partition.topic for partition in self.opened()}}
         for partition in self.opened():
-            partition.rules = rules[partition.topic]
+            partition.config = configs[partition.topic]
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic: it is gone at once, its files a little later."""
+        """Delete a topic: it disappears at once, its files a little later."""
         topic = self.topic(name)
         self.topics.remove(name)
         for index in range(topic.partitions):
             partition = self._partitions.pop((name, index), None)
             if partition is not None:
                 for segment in partition.segments:
-                    segment.forget()
-                self.handles.forget(synced_path(partition.folder))
-                partition.durable = False  # its folder may soon be that of another topic of the same name
-                partition.wake()
+                    segment.release()
+                self.handles.evict(recovery_point_path(partition.folder))
+                partition.durable = False  # its folder may soon belong to a new topic of the same name
+                partition.notify_waiters()
         self._trash(name, range(topic.partitions))
         threading.Thread(target=self._clear_trash, name="penstock-log-trash").start()
 
     def _trash(self, name: str, indexes: range) -> None:
-        # Also before a topic is created: a crash may have kept the folders of a deleted one of that name.
+        # Also before a topic is created: a crash may have left the folders of a deleted one of that name.
         for folder in (self._folder(name, index) for index in indexes):
             if folder.exists():
                 folder.rename(folder.with_name(f"{uuid4().hex}{_TRASH}"))
@@ -158,7 +156,7 @@ class Store:
             shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Put everything on disk, so that the next start has nothing to recover, and let the folder go."""
+        """Sync everything, so that the next start has nothing to recover, and release the folder."""
         for partition in self.opened():
             _finish(partition)
         self._partitions.clear()
@@ -167,17 +165,17 @@ class Store:
 
 
 def _finish(partition: Partition) -> None:
-    # After a failed fsync nobody knows what the disk has, so no snapshot may vouch for it.
-    if partition.failed or partition.vouched == (partition.active.base, partition.active.size):
+    # After a failed fsync it is unknown what is on disk, so no snapshot may cover it.
+    if partition.failed or partition.checkpointed == (partition.active.base, partition.active.size):
         return
     try:
-        partition.checkpoint(vouch_now)
+        partition.checkpoint(save_checkpoint_now)
     except OSError as error:
         log.error("cannot save %s, so the next start reads it again: %s", partition.folder.name, error)
 
 
 def lock_folder(folder: Path) -> int:
-    """Take a data folder for this process; closing the descriptor lets it go."""
+    """Lock a data folder for this process; closing the descriptor releases it."""
     fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -193,5 +191,5 @@ def lock_folder(folder: Path) -> int:
 
 def _cluster_id(path: Path) -> str:
     if not path.exists():
-        write_whole(path, json.dumps({"id": uuid4().hex[:22]}).encode())
+        write_atomically(path, json.dumps({"id": uuid4().hex[:22]}).encode())
     return str(json.loads(path.read_bytes())["id"])

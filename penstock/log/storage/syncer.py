@@ -1,4 +1,4 @@
-"""When records reach the disk: always, now and then, or when the system likes; many appends share one fsync."""
+"""Group commit: when records are synced (always, at an interval, or by the OS); many appends share one fsync."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from penstock.log.storage.handles import Handle
+from penstock.log.storage.segments.files import Handle
 
 log = logging.getLogger("penstock.log")
 Then = Callable[[OSError | None], None]
@@ -17,9 +17,9 @@ Policy = Literal["always", "interval", "none"]
 
 
 class Syncer:
-    """A thread that syncs what was written since it last looked, then tells the loop.
+    """A thread that syncs what was written since its last round, then calls back on the event loop.
 
-    While one fsync runs, further appends gather for the next: that is the group commit.
+    While one fsync runs, further appends queue for the next: that is the group commit.
     """
 
     def __init__(self, observe: Callable[[float], None], interval: float = 1.0) -> None:
@@ -28,18 +28,18 @@ class Syncer:
         self._work = threading.Condition()
         self._dirty: dict[Handle, None] = {}
         self._waiting: list[tuple[Handle, Then]] = []
-        self._vouching: list[tuple[Handle, Callable[[], None]]] = []
+        self._pending_saves: list[tuple[Handle, Callable[[], None]]] = []
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-log-sync", daemon=True)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin; `then` callbacks run on this loop."""
+        """Start the thread; `then` callbacks run on this loop."""
         self._loop = loop
         self._thread.start()
 
     def sync(self, handle: Handle, then: Then) -> None:
-        """Sync a file soon and call `then` on the loop, with the error if the disk refused."""
+        """Sync a file soon and call `then` on the loop, with the error if that failed."""
         with self._work:
             self._dirty[handle] = None
             self._waiting.append((handle, then))
@@ -47,14 +47,14 @@ class Syncer:
 
     @property
     def waiting(self) -> int:
-        """How many wait for the disk."""
-        return len(self._waiting) + len(self._vouching)
+        """How many callbacks wait for an fsync."""
+        return len(self._waiting) + len(self._pending_saves)
 
-    def vouch(self, handle: Handle, save: Callable[[], None]) -> None:
-        """Sync a file and then, off the loop, save what relies on its being on disk."""
+    def sync_then_save(self, handle: Handle, save: Callable[[], None]) -> None:
+        """Sync a file and then, in the thread, save what depends on it."""
         with self._work:
             self._dirty[handle] = None
-            self._vouching.append((handle, save))
+            self._pending_saves.append((handle, save))
 
     def later(self, handle: Handle) -> None:
         """Sync a file at the next interval."""
@@ -62,7 +62,7 @@ class Syncer:
             self._dirty[handle] = None
 
     def stop(self) -> None:
-        """Sync what is left and end."""
+        """Sync what is left and stop."""
         with self._work:
             self._stopping = True
             self._work.notify()
@@ -76,11 +76,11 @@ class Syncer:
                     self._work.wait(self._interval)
                 dirty, self._dirty = self._dirty, {}
                 waiting, self._waiting = self._waiting, []
-                vouching, self._vouching = self._vouching, []
+                pending_saves, self._pending_saves = self._pending_saves, []
             errors = self._sync(dirty)
             if waiting and self._loop is not None:
-                self._loop.call_soon_threadsafe(_tell, [(then, errors.get(handle)) for handle, then in waiting])
-            for handle, save in vouching:
+                self._loop.call_soon_threadsafe(_call_back, [(then, errors.get(handle)) for handle, then in waiting])
+            for handle, save in pending_saves:
                 if handle not in errors:
                     _save(save)
 
@@ -97,12 +97,12 @@ class Syncer:
         return errors
 
 
-def _tell(outcomes: list[tuple[Then, OSError | None]]) -> None:
+def _call_back(outcomes: list[tuple[Then, OSError | None]]) -> None:
     for then, error in outcomes:
         try:
             then(error)
-        except Exception:  # one answer that cannot be given must not keep the others
-            log.exception("a produce that was synced cannot be answered")
+        except Exception:  # any bug in one callback must not keep the others from their replies
+            log.exception("a callback failed after an fsync")
 
 
 def _save(save: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Topics and their settings, kept in one file that is replaced as a whole."""
+"""Topics and their configs, stored in one file that is replaced atomically."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from penstock.errors import SettingsError
+from penstock.kafka.compression import CODECS, Codec
+from penstock.log.configs.topic import INTERNAL_TOPICS, SETTINGS, checked_config, refuse_internal
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.storage.compression import CODECS, Codec
-from penstock.log.storage.internal import INTERNAL_TOPICS, refuse_internal
-from penstock.log.storage.partition import Rules
-from penstock.log.storage.snapshot import write_whole
-from penstock.log.storage.topic_settings import SETTINGS, checked_config
+from penstock.log.storage.partition import LogConfig
+from penstock.log.storage.segments.files import write_atomically
 
 log = logging.getLogger("penstock.log")
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -33,33 +32,33 @@ class Topic:
     partitions: int
     config: Mapping[str, str] = field(default_factory=dict)
     internal: bool = False
-    # What the broker's dynamic settings give to all topics that say nothing else; shared, never stored with a topic.
+    # Defaults from the broker's dynamic configs; shared by all topics, never stored with one.
     defaults: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def setting(self, name: str) -> Any:
-        """Return a setting as it holds for this topic."""
+        """Return the effective value of a config."""
         setting = SETTINGS[name]
         found = self.config.get(name, self.defaults.get(name, setting.default))
         return setting.parse(name, found or "")
 
     @property
     def compacted(self) -> bool:
-        """Whether only the last record of each key is kept."""
+        """Whether only the last record of each key is retained."""
         return "compact" in self.setting("cleanup.policy")
 
     @property
     def deletes(self) -> bool:
-        """Whether records go when they are too old or too many."""
+        """Whether records are deleted by age or size."""
         return "delete" in self.setting("cleanup.policy")
 
     @property
-    def rules(self) -> Rules:
-        """What its partitions go by when they append."""
-        return Rules(
+    def log_config(self) -> LogConfig:
+        """The configs that its partitions use for appends."""
+        return LogConfig(
             segment_bytes=self.setting("segment.bytes"),
             segment_ms=self.setting("segment.ms"),
             max_message_bytes=self.setting("max.message.bytes"),
-            stamps_arrival=self.setting("message.timestamp.type") == "LogAppendTime",
+            log_append_time=self.setting("message.timestamp.type") == "LogAppendTime",
             compacted=self.compacted,
             codec=self._codec,
             before_ms=self.setting("message.timestamp.before.max.ms"),
@@ -76,12 +75,12 @@ class Topic:
 
 
 def is_topic_name(name: str) -> bool:
-    """Say whether a topic can be called so."""
+    """Return whether a name is a valid topic name."""
     return bool(_NAME.fullmatch(name)) and name not in (".", "..")
 
 
 class Topics(dict[str, Topic]):
-    """All topics by name; every change is on disk before it is seen."""
+    """All topics by name; every change is on disk before it is visible."""
 
     def __init__(self, path: Path, defaults: Mapping[str, str] | None = None) -> None:
         super().__init__()
@@ -104,7 +103,7 @@ class Topics(dict[str, Topic]):
         return self._put(Topic(name, uuid4(), partitions, checked_config(config), internal, self._defaults))
 
     def check_new(self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False) -> None:
-        """Refuse a topic that cannot be created; an internal one is created by the broker alone."""
+        """Refuse a topic that cannot be created; only the broker creates internal ones."""
         if not internal:
             refuse_internal(name, "create")
         if not is_topic_name(name):
@@ -119,11 +118,11 @@ class Topics(dict[str, Topic]):
         checked_config(config)
 
     def _refuse_collision(self, name: str) -> None:
-        # As in Kafka: names of metrics have no dots, so that tools would take the two for one.
+        # As in Kafka: metric names have no dots, so the two topics would share one.
         folded = name.replace(".", "_")
         other = next((each for each in self if "_" in folded and each.replace(".", "_") == folded), None)
         if other is not None:
-            message = f"topic {name!r} collides with {other!r}: they differ in '.' and '_' alone"
+            message = f"topic {name!r} collides with {other!r}: they differ only in '.' and '_'"
             raise LogError(ErrorCode.invalid_topic_exception, message)
 
     def grow(self, name: str, partitions: int) -> Topic:
@@ -132,7 +131,7 @@ class Topics(dict[str, Topic]):
         return self._put(replace(self[name], partitions=partitions))
 
     def check_grown(self, name: str, partitions: int) -> None:
-        """Refuse a number of partitions that a topic cannot have from now on."""
+        """Refuse an invalid new number of partitions."""
         topic = self[name]
         if not topic.partitions < partitions <= _MOST_PARTITIONS:
             message = (
@@ -172,7 +171,7 @@ class Topics(dict[str, Topic]):
     def _save(self, topics: Mapping[str, Topic]) -> None:
         body = {"version": 1, "topics": [_encoded(topic) for topic in topics.values()]}
         try:
-            write_whole(self._path, json.dumps(body, indent=1).encode())
+            write_atomically(self._path, json.dumps(body, indent=1).encode())
         except OSError as error:
             raise LogError(ErrorCode.kafka_storage_error, f"cannot write {self._path.name}: {error}") from error
 

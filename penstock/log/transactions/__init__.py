@@ -1,1 +1,1 @@
-"""Transactions over partitions and group offsets: who may write, how each one ends."""
+"""Transactions over partitions and group offsets: the coordinator and the state machine of a transactional id."""

@@ -1,4 +1,4 @@
-"""Runs the state machines of all transactional ids: writes what they decide, tells the partitions, keeps the time."""
+"""The transaction coordinator: runs the state machines, writes transaction log and markers, allocates producer ids."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import struct
 from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import SettingsError
+from penstock.kafka.records import ABORT, COMMIT, build_batch, build_control_batch, decode_batch
+from penstock.log.configs.topic import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.storage.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
-from penstock.log.storage.records import ABORT, COMMIT, build_batch, build_marker, open_batch
-from penstock.log.transactions.machine import Mark, Producer, Save, State, TopicPartition, Transaction
+from penstock.log.storage.segments.files import write_atomically
+from penstock.log.transactions.formats import decode, encode
+from penstock.log.transactions.machine import Producer, Save, State, TopicPartition, Transaction, WriteMarkers
 from penstock.log.transactions.machine import TransactionMachine as Machine
-from penstock.log.transactions.producer_ids import ProducerIds
-from penstock.log.transactions.records import decode, encode
 
 if TYPE_CHECKING:
     from penstock.log.broker import Broker, Timer
 
+_BLOCK = 1000
 log = logging.getLogger("penstock.log")
 TOPIC = TRANSACTION_STATE
 OFFSETS: TopicPartition = (CONSUMER_OFFSETS, 0)
@@ -28,10 +31,41 @@ _RETRY_SECONDS = 1.0
 _SWEEP_SECONDS = 3600.0
 
 
-class TransactionCoordinator:
-    """Everything a transactional producer asks for. Refusals are `LogError`s with Kafka's codes.
+class ProducerIds:
+    """Allocates ids from blocks that are reserved in a small file; a crash wastes the rest of a block."""
 
-    A request that was accepted is carried out to its end even if the client hangs up meanwhile.
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._next = self._reserved = self._read()
+
+    def take(self) -> int:
+        """Return an id that was never used."""
+        if self._next >= self._reserved:
+            self._reserve(self._next + _BLOCK)
+        self._next += 1
+        return self._next - 1
+
+    def _reserve(self, end: int) -> None:
+        try:
+            write_atomically(self._path, str(end).encode())
+        except OSError as error:
+            raise LogError(ErrorCode.kafka_storage_error, f"cannot write {self._path.name}: {error}") from error
+        self._reserved = end
+
+    def _read(self) -> int:
+        try:
+            return int(self._path.read_text())
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            message = f"{self._path} should hold the next free producer id, a number"
+            raise SettingsError(message, hint="write a number into it that is larger than any allocated id") from None
+
+
+class TransactionCoordinator:
+    """Serves all requests of transactional producers. Refusals are `LogError`s with Kafka's codes.
+
+    An accepted request is completed even if the client disconnects.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -43,16 +77,16 @@ class TransactionCoordinator:
         self._work: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Learn from the transaction log, and finish what was decided before a crash."""
+        """Replay the transaction log, and complete transactions that were prepared before a crash."""
         self._replay()
         for machine in self._machines.values():
-            self._arm(machine)
+            self._schedule(machine)
         resumed = [(machine, machine.resume()) for machine in self._machines.values()]
         await asyncio.gather(*(self._run_quietly(machine, save) for machine, save in resumed if save))
         self._sweep()
 
     async def stop(self) -> None:
-        """Let what is under way come to its end, and start nothing more."""
+        """Finish pending work and cancel the timers."""
         while self._work:
             await asyncio.gather(*self._work, return_exceptions=True)
         for timer in (*self._timers.values(), *([self._sweeper] if self._sweeper else [])):
@@ -68,42 +102,42 @@ class TransactionCoordinator:
             machine = self._machines.get(transactional_id) or self._new(transactional_id)
             save = machine.init(claim, timeout, self._broker.clock(), self._take_id)
             self._machines[transactional_id] = machine
-            await self._carry_out(machine, save)
+            await self._run_shielded(machine, save)
             if save.transaction.state is State.EMPTY:
                 return save.transaction.producer
 
     async def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
     ) -> None:
-        """Make partitions part of the producer's transaction."""
+        """Add partitions to the producer's transaction."""
         machine = self._machine(transactional_id)
-        await self._carry_out(machine, machine.add(producer, partitions, self._broker.clock()))
+        await self._run_shielded(machine, machine.add(producer, partitions, self._broker.clock()))
 
     async def add_offsets(self, transactional_id: str, producer: Producer) -> None:
-        """Make the offsets of consumer groups part of the producer's transaction."""
+        """Add the offsets of consumer groups to the producer's transaction."""
         await self.add_partitions(transactional_id, producer, [OFFSETS])
 
     async def end(self, transactional_id: str, producer: Producer, commit: bool) -> None:
-        """Commit or abort; returns when the decision is in the log and, unless the disk fails, in every partition."""
+        """Commit or abort; returns when the outcome is in the log and, unless a write fails, in every partition."""
         machine = self._machine(transactional_id)
-        await self._carry_out(machine, machine.end(producer, commit, self._broker.clock()))
+        await self._run_shielded(machine, machine.end(producer, commit, self._broker.clock()))
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int
     ) -> ErrorCode | None:
-        """Say why a transactional batch must be refused; append at once after None, without an await between."""
+        """Return why a transactional batch must be refused; after None, append without an await in between."""
         machine = self._machines.get(transactional_id)
         if machine is None:
             return ErrorCode.invalid_producer_id_mapping
         return machine.verify(Producer(producer_id, producer_epoch), (topic, partition))
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """Return what is known of a transactional id."""
+        """Return the transaction of a transactional id."""
         machine = self._machines.get(transactional_id)
         return machine.current if machine and machine.current.producer.epoch >= 0 else None
 
     def all(self) -> list[Transaction]:
-        """Return what is known of every transactional id."""
+        """Return the transactions of all transactional ids."""
         return [found for found in map(self.find, self._machines) if found]
 
     def _new(self, transactional_id: str) -> Machine:
@@ -113,7 +147,7 @@ class TransactionCoordinator:
         try:
             return self._ids.take()
         except LogError as error:
-            # The code that lets clients ask again.
+            # Clients retry after this code.
             raise LogError(ErrorCode.coordinator_not_available, error.message) from error
 
     def _machine(self, transactional_id: str) -> Machine:
@@ -129,17 +163,17 @@ class TransactionCoordinator:
             try:
                 self._learn(data)
             except (LogError, struct.error, ValueError) as error:
-                # While the name was not reserved, clients could write anything here; nothing of that is ours.
+                # Before the name was reserved, clients could write anything to this topic.
                 message = "%s: the records from offset %d on are not the broker's own, skipped: %s"
                 log.error(message, TOPIC, batch.base_offset, error)
 
     def _learn(self, data: memoryview) -> None:
-        for transactional_id, transaction in map(decode, open_batch(data)):
+        for transactional_id, transaction in map(decode, decode_batch(data)):
             self._machines.pop(transactional_id, None)
             if transaction is not None:
                 self._machines[transactional_id] = Machine(transaction)
 
-    async def _carry_out(self, machine: Machine, save: Save | None) -> None:
+    async def _run_shielded(self, machine: Machine, save: Save | None) -> None:
         if save is not None:
             await asyncio.shield(self._spawn(self._run(machine, save)))
 
@@ -151,23 +185,23 @@ class TransactionCoordinator:
 
     async def _run(self, machine: Machine, save: Save) -> None:
         try:
-            mark = await self._save(machine, save)
-            if mark is not None:
-                # From here on the outcome stands: a failure delays the markers and is not the client's.
+            markers = await self._save(machine, save)
+            if markers is not None:
+                # From here on the outcome is final: a failure only delays the markers, and is not the client's.
                 with suppress(LogError):
-                    await self._tell_partitions(mark)
-                    await self._save(machine, machine.marked(self._broker.clock()))
+                    await self._write_markers(markers)
+                    await self._save(machine, machine.markers_written(self._broker.clock()))
         finally:
-            self._arm(machine)
+            self._schedule(machine)
 
     async def _run_quietly(self, machine: Machine, save: Save) -> None:
-        with suppress(LogError):  # the timer tries again
+        with suppress(LogError):  # the timer retries
             await self._run(machine, save)
 
-    async def _save(self, machine: Machine, save: Save) -> Mark | None:
+    async def _save(self, machine: Machine, save: Save) -> WriteMarkers | None:
         try:
             await self._write(save.transaction)
-        except BaseException:
+        except BaseException:  # also a cancellation: the pending change must not block the machine
             machine.failed()
             raise
         if save.transaction.state is State.DEAD:
@@ -180,39 +214,39 @@ class TransactionCoordinator:
             self._broker.store.create_internal(TOPIC)
             await self._broker.write(TOPIC, 0, build_batch([record]))
         except LogError as error:
-            # The code that lets clients ask again.
+            # Clients retry after this code.
             raise LogError(ErrorCode.coordinator_not_available, error.message) from error
 
-    async def _tell_partitions(self, mark: Mark) -> None:
-        told = (self._tell(mark, *each) for each in sorted(mark.partitions))
-        for failure in await asyncio.gather(*told, return_exceptions=True):
+    async def _write_markers(self, markers: WriteMarkers) -> None:
+        writes = (self._write_marker(markers, *each) for each in sorted(markers.partitions))
+        for failure in await asyncio.gather(*writes, return_exceptions=True):
             if failure is not None:
                 raise failure
 
-    async def _tell(self, mark: Mark, topic: str, partition: int) -> None:
-        marker = build_marker(COMMIT if mark.commit else ABORT, *mark.producer, self._broker.clock())
+    async def _write_marker(self, markers: WriteMarkers, topic: str, partition: int) -> None:
+        marker = build_control_batch(COMMIT if markers.commit else ABORT, *markers.producer, self._broker.clock())
         try:
             await self._broker.write(topic, partition, marker)
         except LogError as error:
-            # A topic that was deleted meanwhile has nobody left to tell.
+            # A topic that was deleted in the meantime needs no marker.
             if error.code is not ErrorCode.unknown_topic_or_partition:
                 raise
         if (topic, partition) == OFFSETS:
-            self._broker.groups.end_offsets(mark.producer.id, mark.commit)
+            self._broker.groups.end_offsets(markers.producer.id, markers.commit)
 
-    def _arm(self, machine: Machine) -> None:
+    def _schedule(self, machine: Machine) -> None:
         transactional_id, deadline = machine.current.transactional_id, machine.current.deadline
         if timer := self._timers.pop(transactional_id, None):
             timer.cancel()
         if deadline is not None or machine.current.state.is_decided:
             left = ((deadline or 0) - self._broker.clock()) / 1000
-            wake = partial(self._wake, machine)
+            wake = partial(self._on_timer, machine)
             self._timers[transactional_id] = self._broker.call_later(max(left, _RETRY_SECONDS), wake)
 
-    def _wake(self, machine: Machine) -> None:
+    def _on_timer(self, machine: Machine) -> None:
         save = machine.time_out(self._broker.clock()) or machine.resume()
         if save is None:
-            self._arm(machine)
+            self._schedule(machine)
         else:
             self._spawn(self._run_quietly(machine, save))
 

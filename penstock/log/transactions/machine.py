@@ -1,12 +1,12 @@
-"""One transactional id as a pure state machine: requests in, instructions out. Whoever runs it does the writing.
+"""The state machine of a transactional id, pure: requests in, instructions out. The coordinator does the I/O.
 
     Empty ──add──> Ongoing ──end──> PrepareCommit ──markers──> CompleteCommit ──add──> Ongoing
                       └── end, timeout, a new producer ──> PrepareAbort ──> CompleteAbort
 
-What holds at all times
-- An outcome is in the log (Prepare...) before the first partition learns of it, and is never changed after that.
-- While a change is being written (`pending`) or markers are, every other change is refused, not queued.
-- Epochs only grow; only the newest one is obeyed.
+Invariants
+- An outcome is in the log (Prepare...) before the first marker is written, and never changes after that.
+- While a change (`pending`) or markers are being written, every other change is refused, not queued.
+- Epochs only grow; only the newest one is accepted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from penstock.log.errors import ErrorCode, LogError
 
 MAX_TIMEOUT_MS = 15 * 60 * 1000
 EXPIRY_MS = 7 * 24 * 60 * 60 * 1000
-_LAST_EPOCH = 0x7FFE  # one more stays free, to fence the producer that holds this one
+_LAST_EPOCH = 0x7FFE  # one more is reserved, to fence the producer with this epoch
 
 TopicPartition = tuple[str, int]
 
 
 class State(IntEnum):
-    """Where a transactional id stands; numbered as in Kafka's transaction log."""
+    """The state of a transactional id; numbered as in Kafka's transaction log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -43,12 +43,12 @@ class State(IntEnum):
 
     @property
     def is_decided(self) -> bool:
-        """Whether the outcome is fixed but not all partitions know it yet."""
+        """Whether the outcome is decided but not all markers are written."""
         return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 
 class Producer(NamedTuple):
-    """Who writes: an id and how often it was taken over."""
+    """A producer id and its epoch."""
 
     id: int
     epoch: int
@@ -56,7 +56,7 @@ class Producer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """All that is known of a transactional id; one record of the transaction log. Times in ms."""
+    """The state of a transactional id; one record of the transaction log. Times in ms."""
 
     transactional_id: str
     producer: Producer
@@ -65,7 +65,7 @@ class Transaction:
     partitions: frozenset[TopicPartition] = frozenset()
     started: int = -1
     updated: int = -1
-    previous: Producer | None = None  # who asked for the last bump; its repeated request is answered, not fenced
+    previous: Producer | None = None  # requested the last epoch bump; its repeated request is answered, not fenced
 
     @property
     def deadline(self) -> int | None:
@@ -75,14 +75,14 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Write this to the transaction log, then tell the machine `saved` or `failed`."""
+    """Write this to the transaction log, then call `saved` or `failed` of the machine."""
 
     transaction: Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Write the outcome to every partition, then tell the machine `marked`; writing one twice does no harm."""
+class WriteMarkers:
+    """Write markers to every partition, then call `markers_written`; writing one twice is harmless."""
 
     producer: Producer
     partitions: frozenset[TopicPartition]
@@ -90,16 +90,16 @@ class Mark:
 
 
 class TransactionMachine:
-    """Requests return what is to be saved, None if nothing is, or raise the error that the client is told."""
+    """Requests return what to save, None if nothing has changed, or raise the error for the client."""
 
     def __init__(self, transaction: Transaction) -> None:
         self.current = transaction
         self.pending: Transaction | None = None
 
     def init(self, claim: Producer | None, timeout: int, now: int, new_producer_id: Callable[[], int]) -> Save:
-        """Give the id to whoever asks, or only to the producer that `claim`s to hold it.
+        """Assign the id to a new producer, or only to the current one if `claim` is given.
 
-        An ongoing transaction is aborted first; ask again when that is done.
+        An ongoing transaction is aborted first; retry when that is done.
         """
         if not 0 < timeout <= MAX_TIMEOUT_MS:
             raise LogError(ErrorCode.invalid_transaction_timeout, f"1 to {MAX_TIMEOUT_MS} ms, not {timeout}")
@@ -112,7 +112,7 @@ class TransactionMachine:
         return self._propose(now, producer=producer, previous=claim, timeout=timeout, **reset)
 
     def add(self, producer: Producer, partitions: Collection[TopicPartition], now: int) -> Save | None:
-        """Make partitions part of the transaction, which begins with the first ones."""
+        """Add partitions to the transaction, which starts with the first ones."""
         self._check_producer(producer)
         self._refuse_while_busy()
         ongoing = self.current.state is State.ONGOING
@@ -123,7 +123,7 @@ class TransactionMachine:
         return self._propose(now, state=State.ONGOING, partitions=joined, started=started, previous=None)
 
     def end(self, producer: Producer, commit: bool, now: int) -> Save | None:
-        """Decide the outcome; asking again for the same one is answered, for the other one refused."""
+        """Decide the outcome; a repeated request is answered, the opposite one is refused."""
         self._check_producer(producer)
         self._refuse_while_writing()
         decided, done = _OUTCOMES[commit]
@@ -137,13 +137,13 @@ class TransactionMachine:
         return None
 
     def verify(self, producer: Producer, partition: TopicPartition) -> ErrorCode | None:
-        """Say why a producer may not write to a partition now."""
+        """Return why a producer may not write to a partition now."""
         latest = self.pending or self.current
         if producer.id != latest.producer.id:
             return ErrorCode.invalid_producer_id_mapping
         if producer.epoch != latest.producer.epoch:
             return ErrorCode.invalid_producer_epoch
-        # A batch after the decision could follow the marker and would stay open for ever.
+        # A batch after the decision could follow the marker and would stay open forever.
         writable = latest.state is State.ONGOING and partition in self.current.partitions
         return None if writable else ErrorCode.invalid_txn_state
 
@@ -153,28 +153,28 @@ class TransactionMachine:
         return None if self.pending or deadline is None or now < deadline else self._fence(now)
 
     def expire(self, now: int) -> Save | None:
-        """Forget an id that nobody has used for long."""
+        """Remove an id that was not used for long."""
         busy = self.pending or self.current.state is State.ONGOING or self.current.state.is_decided
         return None if busy or now < self.current.updated + EXPIRY_MS else self._propose(now, state=State.DEAD)
 
     def resume(self) -> Save | None:
-        """Go on after a crash or a failed write: what was decided is saved once more, so that it surely is."""
+        """Continue after a crash or a failed write: a decided outcome is saved again, to be sure."""
         return self._propose(self.current.updated) if self.current.state.is_decided and not self.pending else None
 
-    def saved(self) -> Mark | None:
-        """Make what was pending the truth."""
-        assert self.pending is not None  # the runner's own promise
+    def saved(self) -> WriteMarkers | None:
+        """Make the pending state the current one."""
+        assert self.pending is not None  # guaranteed by the coordinator
         self.current, self.pending = self.pending, None
         if not self.current.state.is_decided:
             return None
-        return Mark(self.current.producer, self.current.partitions, self.current.state is State.PREPARE_COMMIT)
+        return WriteMarkers(self.current.producer, self.current.partitions, self.current.state is State.PREPARE_COMMIT)
 
     def failed(self) -> None:
-        """Drop what could not be saved."""
+        """Drop the pending state, which could not be saved."""
         self.pending = None
 
-    def marked(self, now: int) -> Save:
-        """Close the transaction: every partition knows the outcome."""
+    def markers_written(self, now: int) -> Save:
+        """Complete the transaction: every marker is written."""
         done = _OUTCOMES[self.current.state is State.PREPARE_COMMIT][1]
         return self._propose(now, state=done, partitions=frozenset())
 
@@ -183,7 +183,7 @@ class TransactionMachine:
         return Save(self.pending)
 
     def _fence(self, now: int) -> Save:
-        # The markers carry the new epoch, so that the partitions too refuse what the old producer still sends.
+        # The markers have the new epoch, so that the partitions fence the old producer too.
         fence = self.current.producer._replace(epoch=self.current.producer.epoch + 1)
         return self._propose(now, state=State.PREPARE_ABORT, producer=fence, previous=None)
 

@@ -1,1 +1,1 @@
-"""What a job keeps: its files, who may use them, how they are copied, changed, mended and read."""
+"""A job's checkpoint: its files and lease; savepoints, integrity checks, repair, migration and readers of state."""

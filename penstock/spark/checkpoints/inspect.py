@@ -1,31 +1,40 @@
-"""What a checkpoint holds, read without running its job: epochs, offsets, watermark, state, and what is damaged."""
+"""The contents of a checkpoint, read without running its job: epochs, offsets, watermarks, state, and damage."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from penstock.connectors.topics.offsets import ID
 from penstock.errors import CheckpointDamaged, CheckpointMissing, PenstockError, choices
-from penstock.folders import Folder, folder
+from penstock.plan.naming import RESERVED
 from penstock.settings import Settings
-from penstock.spark.checkpoints.checkpoint import ANEW, IDENTITY, Identity, data_folder, read_identity
-from penstock.spark.checkpoints.history import History, Store
-from penstock.spark.checkpoints.integrity import GONE, kept_in, own_problems
-from penstock.spark.checkpoints.integrity import Kept as Found
+from penstock.spark.checkpoints.history import History, StateStoreFiles
+from penstock.spark.checkpoints.identity import IDENTITY, Identity, data_folder, read_identity
+from penstock.spark.checkpoints.integrity import CheckpointFiles, checkpoint_files, find_damage
 from penstock.spark.checkpoints.layout import UNKNOWN
-from penstock.spark.checkpoints.missing_files import missing_files, set_aside
-from penstock.spark.checkpoints.wholeness import broken, rows_of
-from penstock.spark.epochs.records import totals_before
-from penstock.spark.lowering.marks import Mark
+from penstock.spark.checkpoints.spark_files import (
+    MISSING,
+    damage_in,
+    files_set_aside,
+    is_restorable,
+    missing_files,
+)
+from penstock.spark.checkpoints.state.store_files import count_keys
+from penstock.spark.lowering.job_storage import START_OVER
+from penstock.spark.tasks.late_watermarks import WatermarkSpec
+from penstock.spark.tasks.totals import totals_before
+from penstock.storage.folders import Folder, folder
 
-# Counting rows reads all of the state: up to here that is quick.
-MOST_COUNTED = 64 * 2**20
+# Rows are counted only up to this size: counting reads all of the state.
+COUNTED_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class Held:
-    """The state of one operator: rows where they can be counted, and the epochs after which it is whole."""
+class OperatorState:
+    """The state of one operator: rows if they can be counted, and the epochs after which it is intact (`whole`)."""
 
     operator: int
     node: str
@@ -36,21 +45,21 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a checkpoint keeps of one query."""
+class QueryContents:
+    """One query: its planned (`logged`) and committed epochs, and the newest offsets."""
 
     logged: list[int]
     committed: list[int]
     offsets: dict[str, Any]
     watermark: str | None
-    state: list[Held]
+    state: list[OperatorState]
     bytes: int
     damaged: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Inspected:
-    """A whole checkpoint."""
+class CheckpointContents:
+    """All of a checkpoint."""
 
     checkpoint: str
     pipeline: str
@@ -60,15 +69,15 @@ class Inspected:
     generation: str
     generations: list[str]
     bytes: int
-    queries: dict[str, Kept]
+    queries: dict[str, QueryContents]
     damaged: dict[str, str] = field(default_factory=dict)
-    """Files of Penstock's own, by their path in the checkpoint."""
+    """Damaged files of Penstock's own, by their path in the checkpoint."""
 
     @property
     def all_damaged(self) -> dict[str, str]:
         """Every damaged file, and what is wrong with it."""
         of_spark = {
-            f"queries/{query}/{file}": why for query, kept in self.queries.items() for file, why in kept.damaged.items()
+            f"queries/{query}/{file}": why for query, one in self.queries.items() for file, why in one.damaged.items()
         }
         return self.damaged | of_spark
 
@@ -93,24 +102,24 @@ def checkpoint_at(root: Folder) -> Folder:
 
 
 def is_checkpoint(root: Folder) -> bool:
-    """Say whether a folder is a checkpoint; raises if it was one, and has lost what says whose it is."""
+    """Say whether a folder is a checkpoint; raises if it is one without its identity."""
     data = data_folder(root)
     if read_identity(data) is not None:
         return True
     if (data / "queries").names() and {"layout.json", "pace", "epochs"} & {*data.names()}:
-        message = f"{data}/{IDENTITY} is gone: the pipeline of the other files is unknown"
-        raise CheckpointDamaged(message, hint=f"put the file back from a copy, or {ANEW}")
+        message = f"{data}/{IDENTITY} is missing: the pipeline of the other files is unknown"
+        raise CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}")
     return False
 
 
-def inspect(root: Folder) -> Inspected:
-    """Look through a checkpoint, every file of it."""
+def inspect(root: Folder) -> CheckpointContents:
+    """Read and check every file of a checkpoint."""
     data = checkpoint_at(root)
     identity = read_identity(data)
     assert isinstance(identity, Identity)
-    found = kept_in(data, identity, migrated=data.url != root.url)
+    files = checkpoint_files(data, identity, migrated=data.url != root.url)
     older = [name for name in (root / "generations").names() if not name.startswith(".")]
-    return Inspected(
+    return CheckpointContents(
         root.url,
         identity.pipeline,
         identity.lineage,
@@ -119,81 +128,98 @@ def inspect(root: Folder) -> Inspected:
         (root.read("current") or b"").decode(errors="replace").strip() or "first",
         ["first", *older],
         sum(data.files().values()),
-        {name: _kept(found, name) for name in found.histories},
-        own_problems(found),
+        {name: _query_contents(files, name) for name in files.histories},
+        find_damage(files),
     )
 
 
-def watermark(history: History, records: Folder, epoch: int, mark: Mark) -> str | None:
-    """Return the watermark of a query after an epoch, as its run showed it; None if there is none."""
+def watermark(history: History, records: Folder, epoch: int, mark: WatermarkSpec) -> str | None:
+    """Return the watermark of a query after an epoch, as its run reported it; None if there is none."""
     by_spark_us = int(history.header(epoch).get("batchWatermarkMs", 0)) * 1000
     found = mark.at(totals_before(records, epoch + 1).newest, by_spark_us)
     time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
     return time.isoformat(timespec="milliseconds") if found > mark.first_us else None
 
 
-def _kept(found: Found, name: str) -> Kept:
-    data, history = found.data, found.histories[name]
-    aside = set_aside(data, name)
-    damaged = {file: reason for file in _worth_a_look(history) if (reason := broken(history, file))}
-    gone = {*missing_files(history, aside, migrated=found.migrated)} if found.in_epochs else set()
-    if damaged or gone or history.missing:
-        # Of a job that runs, what Spark no longer needs may have gone since the files were listed.
+def _query_contents(files: CheckpointFiles, name: str) -> QueryContents:
+    data, history = files.data, files.histories[name]
+    set_aside = files_set_aside(data, name)
+    damaged = {file: reason for file in _complete_files(history) if (reason := damage_in(history, file))}
+    missing = {*missing_files(history, set_aside, migrated=files.migrated)} if files.has_epochs else set()
+    if damaged or missing or history.missing_offsets:
+        # The Spark of a running job may have deleted old files since they were listed.
         now = History(history.folder, history.operators)
         damaged = {file: reason for file, reason in damaged.items() if file in now.files}
-        gone &= {*missing_files(now, aside, migrated=found.migrated)}
-        damaged |= dict.fromkeys([*now.missing, *sorted(gone)], GONE)
-    known = found.layout.queries.get(name, UNKNOWN)
+        missing &= {*missing_files(now, set_aside, migrated=files.migrated)}
+        damaged |= dict.fromkeys([*now.missing_offsets, *sorted(missing)], MISSING)
+    known = files.layout.queries.get(name, UNKNOWN)
     newest = next((epoch for epoch in reversed(history.logged) if f"offsets/{epoch}" not in damaged), None)
     nodes = [one.node for one in known.operators]
-    return Kept(
+    return QueryContents(
         history.logged,
         history.committed,
         {} if newest is None else known.by_source(history.offsets(newest)),
         None if newest is None else _watermark(history, data / "epochs" / name, newest, known.mark),
-        [_held(history, one, nodes, damaged) for one in sorted({store.operator for store in history.stores})],
+        [_operator_state(history, one, nodes, damaged) for one in sorted({store.operator for store in history.stores})],
         sum(history.files.values()),
         damaged,
     )
 
 
-def _watermark(history: History, records: Folder, epoch: int, mark: Mark) -> str | None:
-    """Return the watermark; None if a damaged record hides it."""
+def _watermark(history: History, records: Folder, epoch: int, mark: WatermarkSpec) -> str | None:
+    """Return the watermark; None if it is unknown because a record is damaged."""
     try:
         return watermark(history, records, epoch, mark)
     except CheckpointDamaged:
         return None
 
 
-def _worth_a_look(history: History) -> list[str]:
-    """Return all files but those that Spark was writing: they have other names until they are whole."""
+def _complete_files(history: History) -> list[str]:
+    """Return all files but those that Spark is still writing, which have temporary names."""
     return sorted(name for name in history.files if not name.rpartition("/")[2].startswith("."))
 
 
-def _held(history: History, operator: int, nodes: list[str], damaged: dict[str, str]) -> Held:
+def _operator_state(history: History, operator: int, nodes: list[str], damaged: dict[str, str]) -> OperatorState:
     stores = [store for store in history.stores if store.operator == operator]
-    below = f"state/{operator}/"
-    size = sum(size for name, size in history.files.items() if name.startswith(below))
-    whole = [epoch for epoch in history.committed if all(is_whole(store, epoch, damaged) for store in stores)]
+    size = sum(size for name, size in history.files.items() if name.startswith(f"state/{operator}/"))
+    intact = [epoch for epoch in history.committed if all(is_restorable(store, epoch, damaged) for store in stores)]
     node = nodes[operator] if operator < len(nodes) else "?"
-    rows = _rows(history, stores, whole[-1], damaged) if whole and size < MOST_COUNTED else None
-    return Held(operator, node, len(stores), rows, size, whole)
+    rows = _count_rows(history, stores, intact[-1], damaged) if intact and size < COUNTED_BYTES else None
+    return OperatorState(operator, node, len(stores), rows, size, intact)
 
 
-def is_whole(store: Store, epoch: int, damaged: dict[str, str]) -> bool:
-    """Say whether the state after an epoch can be built of files that are not damaged."""
-    return any(not damaged.keys() & {*chain} for chain in store.chains(epoch + 1))
-
-
-def _rows(history: History, stores: list[Store], epoch: int, damaged: dict[str, str]) -> int | None:
+def _count_rows(history: History, stores: list[StateStoreFiles], epoch: int, damaged: dict[str, str]) -> int | None:
     total = 0
     for store in stores:
         names = next(chain for chain in store.chains(epoch + 1) if not damaged.keys() & {*chain})
         try:
-            rows = rows_of(history, names)
+            rows = count_keys(history, names)
         except (ValueError, PenstockError):
             return None
         if rows is None:
             return None
         total += rows
     return total
+
+
+def offsets_by_partition(offsets: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the end offset of each partition, without Penstock's own entries and the id of a topic.
+
+    >>> offsets_by_partition({"0": 17, "1": 4, "@ticks": 1, "id": "vQpPHnXcTIWq0Tqgiz8u6A"})
+    {'0': 17, '1': 4}
+    >>> offsets_by_partition({"id": 3, "name": 4})
+    {'id': 3, 'name': 4}
+    """
+    found = {part: end for part, end in offsets.items() if not part.startswith("@")}
+    # A custom source may give its partitions any names; those of a topic are numbers.
+    is_topic = isinstance(found.get(ID), str) and all(part.isdecimal() for part in found if part != ID)
+    return {part: end for part, end in found.items() if not (is_topic and part == ID)}
+
+
+def offsets_by_source(offsets: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the end offsets of all sources by partition, without the sources that Penstock adds to a query."""
+    return {
+        name: offsets_by_partition(one)
+        for name, one in offsets.items()
+        if isinstance(one, dict) and name not in RESERVED
+    }

@@ -1,7 +1,7 @@
-"""What a checkpoint's files mean, for those who read it without the pipeline's code: `layout.json` beside them.
+"""The layout of a checkpoint, `layout.json`: what Spark's numbers of sources and operators mean.
 
-Spark numbers sources and stateful operators by their places in its plan; here these get back the names that the
-pipeline's author gave.
+Spark numbers sources and stateful operators by their positions in its plan. The layout has their names in the pipeline,
+so that a checkpoint can be read without the pipeline's code.
 """
 
 from __future__ import annotations
@@ -9,24 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from penstock.aggregates import state_type
 from penstock.errors import CheckpointDamaged, NotSerializable
-from penstock.folders import Folder
 from penstock.masking import masked_text
 from penstock.plan import codec
-from penstock.plan.explain import explain
-from penstock.plan.graph import Graph, stateful_above
-from penstock.plan.joins import Join, JoinAsof
-from penstock.plan.lags import lag_us
-from penstock.plan.node import Node
-from penstock.plan.pace import Pace
-from penstock.plan.partials import halves, held_columns
-from penstock.plan.process import KeyedProcess
-from penstock.plan.state_calls import state_calls
-from penstock.plan.stateful import Aggregate, Deduplicate, Distinct, Grouped, Reduce, Top
-from penstock.spark.lowering.marks import Mark
+from penstock.plan.graph import Graph, stateful_upstream
+from penstock.plan.naming import node_id
+from penstock.plan.operators.node import Node
+from penstock.plan.operators.process import KeyedProcess
+from penstock.plan.operators.stateful import Aggregate, Reduce
+from penstock.plan.operators.two_phase_aggregates import held_columns, two_phase
+from penstock.plan.physical.explain import explain
+from penstock.plan.physical.plan import PhysicalPlan
+from penstock.plan.physical.watermark_lag import lag_us
+from penstock.plan.sql_expressions.expression import state_calls
+from penstock.spark.tasks.late_watermarks import WatermarkSpec
+from penstock.storage.folders import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,12 +39,12 @@ FILE = "layout.json"
 
 @dataclass(frozen=True)
 class Operator:
-    """A stateful operator: its node, and how state holds it.
+    """A stateful operator: its node, and the format of its state.
 
-    `merges` are the values of a group in their order, `finals` results over them; `folded` are accumulators of Python
-    with their types; `running` if a key has one accumulator for all time; `attributes` are those of a process function;
-    `held` are the partial results of a window that buckets of keys hold; `lag_us` is how much later times are kept;
-    `calls` are the aggregate calls of a group that Spark aggregates alone.
+    `merges` are the values of a two-phase aggregate in their order, `finals` the results over them; `folded` are Python
+    accumulators with their types, `running` those of aggregates without a window; `attributes` are those of a process
+    function; `held` are the partial results of a window in buckets of keys; `lag_us` is added to the times in Spark's
+    state; `calls` are the calls of an aggregate that Spark computes in one phase.
     """
 
     node: str
@@ -63,23 +64,23 @@ class Operator:
 
 @dataclass(frozen=True)
 class QueryLayout:
-    """One query: its sources and operators in Spark's order, its sinks in ours.
+    """One query: its sources and operators in Spark's order, its sinks in the pipeline's.
 
-    `rejected` is the pipeline's sink of rejected rows, `mark` what the query's watermark is made of.
+    `rejected` is the pipeline's sink of rejected rows, `mark` has the event times that the query's watermark follows.
     """
 
     sources: list[str]
     sinks: list[str]
     operators: list[Operator]
     rejected: str | None = None
-    mark: Mark = field(default_factory=Mark)
+    mark: WatermarkSpec = field(default_factory=WatermarkSpec)
 
     def renamed(self, names: Mapping[str, str]) -> QueryLayout:
         """Return the same with other names of nodes."""
         return replace(self, operators=[replace(one, node=names.get(one.node, one.node)) for one in self.operators])
 
     def by_source(self, offsets: Sequence[Any]) -> dict[str, Any]:
-        """Give Spark's offsets the names of their sources; their numbers, where no run has noted which is whose."""
+        """Return Spark's offsets by the names of their sources; by their numbers if the names are unknown."""
         return dict(zip(self.sources or map(str, range(len(offsets))), offsets, strict=False))
 
 
@@ -88,7 +89,7 @@ UNKNOWN = QueryLayout([], [], [])
 
 @dataclass(frozen=True)
 class Layout:
-    """All that `layout.json` holds."""
+    """What `layout.json` holds."""
 
     explain: str = ""
     plan: Any = None
@@ -98,38 +99,48 @@ class Layout:
         """Return the same with other names of nodes."""
         return replace(self, queries={name: query.renamed(names) for name, query in self.queries.items()})
 
+    @property
+    def known_queries(self) -> dict[str, set[str]]:
+        """The queries with the ids of their sinks and of the nodes whose state they hold: a plan keeps these."""
+        return {
+            name: {*(node_id("write", sink) for sink in query.sinks), *(operator.node for operator in query.operators)}
+            for name, query in self.queries.items()
+        }
+
     def operators(self, query: str) -> int:
-        """Return how many stateful operators a query has; 0 if no run has noted it."""
+        """Return the number of stateful operators of a query; 0 if it is unknown."""
         return len(self.queries.get(query, UNKNOWN).operators)
 
 
-def keep_layout(folder: Folder, layout: Layout) -> None:
-    """Write it, unless it is there."""
+def write_layout(folder: Folder, layout: Layout) -> None:
+    """Write the layout, unless it is unchanged."""
     data = json.dumps(asdict(layout), indent=1).encode()
     if folder.read(FILE) != data:
         folder.write(FILE, data)
 
 
 def read_layout(folder: Folder) -> Layout:
-    """Return it; an empty one where a run has not written any."""
+    """Return the layout; an empty one if no run has written it."""
     data = folder.read(FILE)
     if data is None:
         return Layout()
     try:
         found = json.loads(data)
-        return Layout(found["explain"], found["plan"], {name: _query(one) for name, one in found["queries"].items()})
+        return Layout(
+            found["explain"], found["plan"], {name: _query_from_json(one) for name, one in found["queries"].items()}
+        )
     except (ValueError, TypeError, KeyError) as error:
         message = f"{folder}/{FILE} cannot be read: {error!r}"
         raise CheckpointDamaged(message, hint="remove it: the next run writes it again") from error
 
 
-def layout(name: str, graph: Graph, lane: str, pace: Pace, queries: dict[str, QueryLayout]) -> Layout:
+def build_layout(plan: PhysicalPlan, graph: Graph, queries: dict[str, QueryLayout]) -> Layout:
     """Return the layout of a pipeline."""
     try:
-        plan = json.loads(codec.to_json(name, graph, pace))
+        logical = json.loads(codec.to_json(plan.pipeline, graph, plan.pace, plan.overload))
     except NotSerializable:
-        plan = None
-    return Layout(masked_text(explain(name, graph, lane, pace)), plan, queries)
+        logical = None
+    return Layout(masked_text(explain(plan)), logical, queries)
 
 
 def query_layout(query: Query) -> QueryLayout:
@@ -137,56 +148,64 @@ def query_layout(query: Query) -> QueryLayout:
     graph = query.context.graph
     sources = [name for frame in query.frames for name in sources_of(frame)]
     sinks = [graph.own_name(write) for write in (*query.outputs, *query.asides)]
-    operators = [_lagging(node, graph) for write in query.outputs for node in stateful_above(write)]
+    operators = [_with_lag(node, graph) for write in query.outputs for node in stateful_upstream(write)]
     rejected = graph.rejected_to.name if graph.rejected_to else None
-    return QueryLayout(sources, sinks, operators, rejected, query.context.whole_mark)
+    return QueryLayout(sources, sinks, operators, rejected, query.context.query_watermark)
 
 
 def sources_of(frame: DataFrame) -> list[str]:
-    """Return the sources of a streaming frame in the order of Spark's offsets; one may stand there twice."""
+    """Return the sources of a streaming frame in the order of Spark's offsets; a source may occur twice."""
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
     found = (leaves.apply(number) for number in range(leaves.size()))
     names = (leaf.sourceName() for leaf in found if leaf.getClass().getSimpleName() == "StreamingRelationV2")
     return [name.removeprefix("penstock-") for name in names]
 
 
-def _lagging(node: Node, graph: Graph) -> Operator:
+def _with_lag(node: Node, graph: Graph) -> Operator:
     return replace(_operator(node, graph), lag_us=0 if node.bucketed else lag_us(node))
 
 
 def _operator(node: Node, graph: Graph) -> Operator:
-    keys = list(node.keys) if isinstance(node, Grouped | Deduplicate | KeyedProcess) else []
-    if isinstance(node, Distinct):
-        keys = list(node.schema.names)
-    if isinstance(node, Join | JoinAsof):
-        keys = [left for left, _ in node.on]
-    about = (graph.own_name(node), node.kind, node.detail, keys)
-    if isinstance(node, KeyedProcess):
-        return Operator(*about, attributes=list(node.declared.states))
-    if not isinstance(node, Grouped):
-        return Operator(*about)
     window = str(node.window) if node.window else None
-    if node.bucketed:
-        return Operator(*about, window, held=held_columns(node))
-    if isinstance(node, Top):
-        return Operator(*about, window)
-    if isinstance(node, Reduce):
-        row = state_type(node.input.schema)
-        return Operator(*about, window, folded=[["row", row]]) if window else Operator(*about, running=["row"])
-    assert isinstance(node, Aggregate)
-    if node.python and not window:
-        return Operator(*about, running=list(node.python))
-    split = halves(node)
+    whole = Operator(graph.own_name(node), node.kind, node.detail, list(node.state_keys), window)
+    if node.bucketed and node.window is not None:
+        return replace(whole, held=held_columns(node))
+    return replace(whole, **_values(node))
+
+
+@singledispatch
+def _values(node: Node) -> dict[str, Any]:
+    """Say how Spark's state holds the values of an operator; not at all, if it holds whole rows."""
+    return {}
+
+
+@_values.register
+def _process_values(node: KeyedProcess) -> dict[str, Any]:
+    return {"attributes": list(node.declared.states)}
+
+
+@_values.register
+def _reduce_values(node: Reduce) -> dict[str, Any]:
+    return {"folded": [["row", state_type(node.input.schema)]]} if node.window else {"running": ["row"]}
+
+
+@_values.register
+def _aggregate_values(node: Aggregate) -> dict[str, Any]:
+    if node.python and not node.window:
+        return {"running": list(node.python)}
+    split = two_phase(node)
     if isinstance(split, str):
-        return Operator(*about, window, calls=state_calls(node.aggregates, node.input.schema))
-    folded = [[name, state_type(node.python[name].state)] for name in split.folded]
-    merges, finals = [list(one) for one in split.merges], [list(one) for one in split.finals]
-    return Operator(*about, window, merges, finals, folded)
+        return {"calls": state_calls(node.aggregates, node.input.schema)}
+    return {
+        "merges": [list(one) for one in split.merges],
+        "finals": [list(one) for one in split.finals],
+        "folded": [[name, state_type(node.python[name].state)] for name in split.folded],
+    }
 
 
-def _query(found: dict[str, Any]) -> QueryLayout:
+def _query_from_json(found: dict[str, Any]) -> QueryLayout:
     mark = found.get("mark") or {"times": [], "allowed_us": 0}
     times = tuple((key, delay) for key, delay in mark["times"])
     operators = [Operator(**one) for one in found["operators"]]
-    about = (found["sources"], found["sinks"], operators, found.get("rejected"))
-    return QueryLayout(*about, Mark(times, mark["allowed_us"], mark.get("first_us", 0)))
+    common = (found["sources"], found["sinks"], operators, found.get("rejected"))
+    return QueryLayout(*common, WatermarkSpec(times, mark["allowed_us"], mark.get("first_us", 0)))

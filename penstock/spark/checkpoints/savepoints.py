@@ -1,7 +1,7 @@
 """Savepoints: named, self-contained copies of a job's checkpoint.
 
-savepoint.json   what it is, written last: without it the savepoint is not whole
-checkpoint/      the checkpoint as it was after an epoch: offsets, state, notes of sources, plan and fingerprints
+savepoint.json   its metadata, written last: without it the savepoint is incomplete
+checkpoint/      the checkpoint as it was after an epoch: offsets, state, files of sources, plan and fingerprints
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from penstock.errors import (
     SettingsError,
     choices,
 )
-from penstock.folders import Folder
-from penstock.spark.checkpoints.checkpoint import Identity, read_identity
 from penstock.spark.checkpoints.copying import copy_checkpoint
 from penstock.spark.checkpoints.history import History
+from penstock.spark.checkpoints.identity import Identity, read_identity
 from penstock.spark.checkpoints.inspect import checkpoint_at, watermark
 from penstock.spark.checkpoints.layout import UNKNOWN, read_layout
-from penstock.spark.checkpoints.wholeness import broken
+from penstock.spark.checkpoints.spark_files import damage_in
+from penstock.storage.folders import Folder
 
 FILE = "savepoint.json"
 _NAME = re.compile(r"[\w.-]+")
@@ -38,7 +38,7 @@ _NAME = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True)
 class SavedQuery:
-    """Where one query stood: what it had read, and the last epoch that its sinks have, by their ledgers' key."""
+    """One query: its last epoch and offsets, and the lineage and epoch in the ledger of each sink."""
 
     epoch: int
     watermark: str | None
@@ -48,7 +48,7 @@ class SavedQuery:
 
 @dataclass(frozen=True)
 class Savepoint:
-    """What `savepoint.json` says."""
+    """What `savepoint.json` holds."""
 
     name: str
     taken: str
@@ -62,40 +62,44 @@ class Savepoint:
 
 
 def create_savepoint(checkpoint: Folder, savepoints: Folder, name: str | None = None) -> Savepoint:
-    """Copy a checkpoint, whether its job runs or not, to a folder of savepoints."""
+    """Copy a checkpoint into a folder of savepoints, while its job runs or not."""
     data = checkpoint_at(checkpoint)
     name = _new_name(savepoints, name)
     target = savepoints / name
-    with _failures(target):
+    with _storage_errors(target):
         copied = copy_checkpoint(data, target / "checkpoint", links=False)
         identity = read_identity(target / "checkpoint")
         assert identity is not None
         if not copied.epochs:
             savepoints.remove(name)
-            message = f"{checkpoint}: no epoch is finished yet, so there is nothing to save"
+            message = f"{checkpoint}: no epoch is committed yet, so there is nothing to save"
             raise CheckpointMissing(message, hint="wait for the first epoch of the job", transient=True)
         _refuse_damage(target, copied.epochs)
-        made = _described(name, target / "checkpoint", identity, copied.files, copied.bytes)
-        target.write(FILE, json.dumps(asdict(made), indent=2).encode())
-    return made
+        savepoint = _metadata(name, target / "checkpoint", identity, copied.files, copied.bytes)
+        target.write(FILE, json.dumps(asdict(savepoint), indent=2).encode())
+    return savepoint
 
 
 def read_savepoint(where: Folder) -> Savepoint:
-    """Return what a savepoint is; raises if there is none, or only half of one."""
+    """Return the metadata of a savepoint; raises if there is none, or it is incomplete."""
     data = where.read(FILE)
     if data is None:
-        # Some stores go on listing folders of which all is gone.
-        half = bool((where / "checkpoint").files())
-        message = f"savepoint {where} is not whole: taking it was broken off" if half else f"no savepoint at {where}"
-        hint = "delete it and take another" if half else "`penstock savepoint list` shows those that are there"
-        raise CheckpointDamaged(message, hint=hint) if half else CheckpointMissing(message, hint=hint)
+        # Some stores still list folders whose files are all deleted.
+        incomplete = bool((where / "checkpoint").files())
+        message = (
+            f"savepoint {where} is incomplete: creating it was interrupted"
+            if incomplete
+            else f"no savepoint at {where}"
+        )
+        hint = "delete it and create another" if incomplete else "`penstock savepoint list` shows all savepoints"
+        raise CheckpointDamaged(message, hint=hint) if incomplete else CheckpointMissing(message, hint=hint)
     try:
         found = json.loads(data)
         queries = {name: SavedQuery(**query) for name, query in found.pop("queries").items()}
         return Savepoint(**found, queries=queries)
     except (ValueError, TypeError, KeyError) as error:
         message = f"{where}/{FILE} cannot be read: {error!r}"
-        raise CheckpointDamaged(message, hint="take another savepoint") from error
+        raise CheckpointDamaged(message, hint="create another savepoint") from error
 
 
 def find_savepoint(text: str, savepoints: Folder, at: Folder) -> Folder:
@@ -110,7 +114,7 @@ def find_savepoint(text: str, savepoints: Folder, at: Folder) -> Folder:
 
 
 def list_savepoints(savepoints: Folder) -> dict[str, Savepoint | None]:
-    """Return the savepoints of a folder by name, oldest first; None stands for one that is not whole."""
+    """Return the savepoints of a folder by name, oldest first; None for an incomplete one."""
     found: dict[str, Savepoint | None] = {}
     for name in savepoints.names():
         try:
@@ -123,32 +127,32 @@ def list_savepoints(savepoints: Folder) -> dict[str, Savepoint | None]:
 
 
 def restore_savepoint(where: Folder, checkpoint: Folder, pipeline: str | None = None) -> Identity:
-    """Make a new checkpoint of a savepoint, with a new lineage; another pipeline's name forks the job."""
+    """Create a checkpoint from a savepoint, with a new lineage; another pipeline's name forks the job."""
     read_savepoint(where)
     if pipeline is not None:
         _refuse_name(pipeline, "a pipeline")
     if checkpoint.files():
-        message = f"{checkpoint} is there already"
+        message = f"{checkpoint} exists already"
         raise CheckpointExists(message, hint="restore to a new folder, and run the job with that --checkpoint")
-    with _failures(checkpoint):
+    with _storage_errors(checkpoint):
         found = read_identity(where / "checkpoint")
         if found is None:
-            message = f"savepoint {where} has lost its penstock.json"
+            message = f"savepoint {where} has no penstock.json"
             raise CheckpointDamaged(message, hint="use another savepoint")
-        made = replace(found, pipeline=pipeline or found.pipeline, lineage=uuid.uuid4().hex[:12])
-        copy_checkpoint(where / "checkpoint", checkpoint, identity=made, links=False)
-    return made
+        identity = replace(found, pipeline=pipeline or found.pipeline, lineage=uuid.uuid4().hex[:12])
+        copy_checkpoint(where / "checkpoint", checkpoint, identity=identity, links=False)
+    return identity
 
 
 def delete_savepoint(savepoints: Folder, where: Folder) -> None:
-    """Remove a savepoint, a half-written one too."""
+    """Delete a savepoint, complete or not."""
     if not {FILE, "checkpoint"} & {name.partition("/")[0] for name in where.files()}:
         message = f"no savepoint at {where}"
         raise CheckpointMissing(message, hint=choices("savepoints there", savepoints.names()))
     if {"lease", "staged", "current"} & {*(where / "checkpoint").names()}:
-        message = f"{where}/checkpoint is the checkpoint of a job, not a part of a savepoint"
+        message = f"{where}/checkpoint is the checkpoint of a job, not of a savepoint"
         raise BadValue(message, hint=choices("savepoints", savepoints.names()))
-    # First what makes it whole: a deletion that is broken off leaves no savepoint that looks good.
+    # The metadata first: an interrupted deletion must not leave a savepoint that seems complete.
     where.remove(FILE)
     where.remove("checkpoint")
     if where.local is not None and not where.names():
@@ -160,7 +164,7 @@ def _new_name(savepoints: Folder, name: str | None) -> str:
         name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     _refuse_name(name, "a savepoint")
     if (savepoints / name).files():
-        message = f"there is a savepoint '{name}' in {savepoints} already"
+        message = f"savepoint '{name}' exists already in {savepoints}"
         raise CheckpointExists(message, hint=f"choose another --name, or `penstock savepoint delete {name}` first")
     return name
 
@@ -175,13 +179,13 @@ def _refuse_damage(target: Folder, epochs: Any) -> None:
     for query in epochs:
         history = History(target / "checkpoint" / "queries" / query)
         for name in history.files:
-            if reason := broken(history, name):
+            if reason := damage_in(history, name):
                 target.remove("checkpoint")
-                message = f"no savepoint was taken: {query}/{name} of the checkpoint {reason}"
+                message = f"no savepoint was created: {query}/{name} of the checkpoint {reason}"
                 raise CheckpointDamaged(message, hint="`penstock checkpoints` shows what is left of the checkpoint")
 
 
-def _described(name: str, copy: Folder, identity: Identity, files: int, size: int) -> Savepoint:
+def _metadata(name: str, copy: Folder, identity: Identity, files: int, size: int) -> Savepoint:
     layout = read_layout(copy)
     queries = {}
     for query in (copy / "queries").names():
@@ -190,20 +194,20 @@ def _described(name: str, copy: Folder, identity: Identity, files: int, size: in
         offsets = known.by_source(history.offsets(epoch))
         sinks = [*known.sinks, *([known.rejected] if known.rejected else [])]
         ledger: dict[str, list[str | int]] = {sink: [identity.lineage, epoch] for sink in sinks}
-        reached = watermark(history, copy / "epochs" / query, epoch, known.mark)
-        queries[query] = SavedQuery(epoch, reached, offsets, ledger)
+        time = watermark(history, copy / "epochs" / query, epoch, known.mark)
+        queries[query] = SavedQuery(epoch, time, offsets, ledger)
     taken = datetime.now(UTC).isoformat(timespec="milliseconds")
     about = (identity.pipeline, identity.lineage, identity.skeleton, identity.nodes)
     return Savepoint(name, taken, *about, queries, files, size)
 
 
 @contextmanager
-def _failures(where: Folder) -> Iterator[None]:
+def _storage_errors(where: Folder) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         if error.errno == 28:  # ENOSPC
-            message = f"no space is left for {where}"
+            message = f"no space left for {where}"
             raise DiskFull(message, hint="free some space, and try again", transient=True) from error
         message = f"cannot read or write {error.filename or where}: {error.strerror or error}"
         raise SettingsError(message, hint="choose a folder that you may read and write") from error

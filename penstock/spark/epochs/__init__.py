@@ -1,1 +1,1 @@
-"""One epoch after another: what is read, counted, put aside and written."""
+"""What happens in an epoch: rows are computed, counted, staged and committed to sinks; watermarks advance."""

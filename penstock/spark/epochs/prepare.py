@@ -1,8 +1,8 @@
-"""The tasks' half of writing an epoch: rows to a sink's `prepare`, tokens back.
+"""What tasks do to write an epoch: they pass rows to a sink's `prepare`, and return its tokens.
 
 It is the last step of the streaming query itself, so it is planned and shipped once, not once per epoch. A replayed
 epoch is prepared again even for a sink that has it: the driver, which knows the ledger, then aborts those tokens; a
-sink with a ledger in each partition looks there itself.
+sink with a ledger in each partition checks that itself.
 """
 
 from __future__ import annotations
@@ -12,22 +12,57 @@ import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 from penstock.contracts import Epoch, Sink
 from penstock.errors import PenstockError, SinkFailed, SparkFailed
-from penstock.folders.file_names import file_name
-from penstock.spark.epochs.outbox import Outbox, Share
-from penstock.spark.epochs.placing import PARTITION, placed
-from penstock.spark.epochs.scan import current_bounds, current_epoch, current_partition
-from penstock.spark.epochs.staging import Staging
-from penstock.spark.epochs.whole_input import InputCutShort, demand_end_marker
+from penstock.spark.epochs.result_staging import ResultStaging, StagedPartition
 from penstock.spark.lowering.compile import Query, tagged
-from penstock.spark.types import map_in_arrow
+from penstock.spark.lowering.partitioning import PARTITION, to_sink_partitions
+from penstock.spark.tasks.spark_types import map_in_arrow
+from penstock.spark.tasks.staging import Staging
+from penstock.spark.tasks.task_context import current_bounds, current_epoch, current_partition
+from penstock.storage.file_names import file_name
+
+
+class InputCutShort(Exception):
+    """The JVM's side of this task ended before it sent all rows: the task is lost, and another one repeats it."""
+
+
+class _ExactStream:
+    """A stream that gives as many bytes as it is asked for, or raises: an end of file is never an end of rows."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        if size > 0 and len(data) < size:
+            message = "Spark ended this task before all rows of its partition had arrived"
+            raise InputCutShort(message)
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _load_stream(self: ArrowStreamSerializer, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    yield from pa.ipc.open_stream(_ExactStream(stream))
+
+
+def require_end_of_stream() -> None:
+    """Have this worker's Arrow readers raise InputCutShort where a stream ends without its marker."""
+    ArrowStreamSerializer.load_stream = _load_stream  # type: ignore[method-assign]
+
 
 _TOKENS = "output int, rows bigint, token binary"
 _TOKENS_ARROW = pa.schema([("output", pa.int32()), ("rows", pa.int64()), ("token", pa.binary())])
@@ -39,22 +74,22 @@ def epoch_of(lineage: str, query: str, sink: str, number: int, bounds: str = "")
 
 
 @dataclass(frozen=True)
-class Made:
-    """What a task made of the rows of one output: how many there were, and its token."""
+class Prepared:
+    """What a task prepared for one output: how many rows, and the sink's token."""
 
     output: int
     rows: int
     token: Any
 
 
-def collected(frame: DataFrame) -> list[Made]:
-    """Run the tasks of an epoch, and return what they made."""
-    return [Made(output, rows, pickle.loads(token)) for output, rows, token in frame.collect()]
+def run_tasks(frame: DataFrame) -> list[Prepared]:
+    """Run the tasks of an epoch, and return what they prepared."""
+    return [Prepared(output, rows, pickle.loads(token)) for output, rows, token in frame.collect()]
 
 
 @dataclass(frozen=True)
 class Preparer:
-    """What tasks know of the outputs of a query: sinks and their names, and which epoch an earlier run began.
+    """What tasks know of the outputs of a query: sinks and their names, and which epoch an earlier run started last.
 
     `nodes` are the names that rows of the outputs are counted by.
     """
@@ -64,37 +99,39 @@ class Preparer:
     query: str
     lineage: str
     staging: Staging
-    begun: int
-    outbox: Outbox | None
+    started: int
+    results: ResultStaging | None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A worker is given this before it reads the first row.
-        demand_end_marker()
+        require_end_of_stream()
         self.__dict__.update(state)
 
     def frame(self, query: Query) -> DataFrame:
-        """Add the last step to a query: each task hands its rows to a sink, or to the outbox."""
-        frames = [placed(frame, write) for frame, write in zip(query.frames, query.outputs, strict=True)]
+        """Add the last step to a query: each task passes its rows to a sink, or stages them."""
+        frames = [to_sink_partitions(frame, write) for frame, write in zip(query.frames, query.outputs, strict=True)]
 
         def tokens(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for made in self._task(batches):
-                row = {"output": made.output, "rows": made.rows, "token": pickle.dumps(made.token)}
+            for one in self._task(batches):
+                row = {"output": one.output, "rows": one.rows, "token": pickle.dumps(one.token)}
                 yield pa.RecordBatch.from_pylist([row], schema=_TOKENS_ARROW)
 
         return map_in_arrow(tagged(frames), tokens, _TOKENS)
 
-    def shares(self, spark: SparkSession, epoch: int, bounds: str, shares: Sequence[Share]) -> list[Made]:
-        """Hand the rows of the outbox to their sinks, in tasks of their own."""
-        outbox = self.outbox
-        if outbox is None or not shares:
+    def prepare_staged(
+        self, spark: SparkSession, epoch: int, bounds: str, partitions: Sequence[StagedPartition]
+    ) -> list[Prepared]:
+        """Pass staged rows to their sinks, in tasks of their own."""
+        results = self.results
+        if results is None or not partitions:
             return []
 
-        def prepare(share: Share) -> Iterator[Made]:
-            return self._prepared(epoch, bounds, share.output, share.partition, outbox.batches(share))
+        def prepare(staged: StagedPartition) -> Iterator[Prepared]:
+            return self._prepared(epoch, bounds, staged.output, staged.partition, results.batches(staged))
 
-        return spark.sparkContext.parallelize(shares, len(shares)).flatMap(prepare).collect()
+        return spark.sparkContext.parallelize(partitions, len(partitions)).flatMap(prepare).collect()
 
-    def _task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Made]:
+    def _task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Prepared]:
         """Handle the rows of one task: most often of one output, but a union may put several into one task."""
         seen: set[tuple[int, int | None]] = set()
         for (output, partition), rows in groupby(self._split(batches), key=lambda part: part[:2]):
@@ -104,14 +141,14 @@ class Preparer:
             seen.add((output, partition))
             yield from self._written(output, partition, (batch for *_, batch in rows))
 
-    def _written(self, output: int, partition: int | None, rows: Iterator[pa.RecordBatch]) -> Iterator[Made]:
+    def _written(self, output: int, partition: int | None, rows: Iterator[pa.RecordBatch]) -> Iterator[Prepared]:
         partition = current_partition() if partition is None else partition
-        if self.outbox is None:
+        if self.results is None:
             yield from self._prepared(current_epoch(), current_bounds(), output, partition, rows)
         else:
             counter = _Counter(rows)
-            share = self.outbox.put(current_epoch(), output, partition, counter)
-            yield Made(output, counter.rows, share)
+            staged = self.results.put(current_epoch(), output, partition, counter)
+            yield Prepared(output, counter.rows, staged)
 
     def _split(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int | None, pa.RecordBatch]]:
         """Yield the rows with the number of their output and of its partition, if it has partitions of its own."""
@@ -120,19 +157,19 @@ class Preparer:
                 if PARTITION not in rows.schema.names:
                     yield output, None, rows
                     continue
-                for partition, part in runs(rows, PARTITION):
+                for partition, part in equal_runs(rows, PARTITION):
                     yield output, partition, part.drop_columns([PARTITION])
 
     def _by_output(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         if len(self.outputs) == 1:
             yield from [(0, batch)] if batch.num_rows else []
             return
-        for output, part in runs(batch, "tag"):
+        for output, part in equal_runs(batch, "tag"):
             yield output, pa.RecordBatch.from_struct_array(part.column(f"o{output}"))
 
     def _prepared(
         self, number: int, bounds: str, output: int, partition: int, batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[Made]:
+    ) -> Iterator[Prepared]:
         sink, name = self.outputs[output]
         counter = _Counter(batches)
         part = f"{file_name(name)}={partition}"
@@ -150,18 +187,18 @@ class Preparer:
         except PenstockError as error:
             self.staging.put_error(number, error)
             raise
-        yield Made(output, counter.rows, token)
+        yield Prepared(output, counter.rows, token)
 
     def _may_write(self, sink: Sink, number: int, what: str) -> bool:
-        """Say whether rows may be written that must not be there twice: no run and no task has begun with them."""
+        """Say whether rows may be written that must not be there twice: no run and no task has started to."""
         if sink.guarantee != "at_most_once":
             return True
-        return number > self.begun and self.staging.claim(number, what)
+        return number > self.started and self.staging.claim(number, what)
 
 
 @contextlib.contextmanager
 def failures(sink: Sink, name: str, doing: str) -> Iterator[None]:
-    """Let errors of a sink, a user's own too, say which one it was."""
+    """Add the name of a sink to its errors, also to those of a user's own sink."""
     try:
         yield
     except PenstockError as error:
@@ -174,7 +211,7 @@ def failures(sink: Sink, name: str, doing: str) -> Iterator[None]:
         raise SinkFailed(message, node=f"write '{name}'", transient=True) from error
 
 
-def runs(batch: pa.RecordBatch, name: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+def equal_runs(batch: pa.RecordBatch, name: str) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Cut a batch where the number in a column changes, and yield each number with its rows."""
     if not batch.num_rows:
         return

@@ -17,47 +17,44 @@ from pyspark.sql import DataFrame
 
 from penstock.contracts import REJECTED, Epoch, Sink
 from penstock.errors import SparkFailed
-from penstock.plan.graph import Graph, aside, upstream
-from penstock.plan.joins import late_name
-from penstock.plan.nodes import Read, Side, Write
-from penstock.plan.replay import varying
-from penstock.plan.row_expressions import fallible
+from penstock.plan.graph import Graph, late_output_of, reads_in, upstream
+from penstock.plan.operators.joins import late_name
+from penstock.plan.operators.row_expressions import fallible_expressions
+from penstock.plan.operators.stateless import Write
+from penstock.plan.physical.determinism import nondeterministic_upstream
 from penstock.report import Progress
-from penstock.spark.checkpoints.checkpoint import Checkpoint
-from penstock.spark.epochs.answers import AnswerStore
-from penstock.spark.epochs.bounds import make_durable
-from penstock.spark.epochs.dropped import DroppedRows
-from penstock.spark.epochs.ledgers import Ledgers
-from penstock.spark.epochs.outbox import Outbox, Sealed, Tables
-from penstock.spark.epochs.partition_times import PartitionTimes
-from penstock.spark.epochs.prepare import Made, Preparer, collected, epoch_of, failures
-from penstock.spark.epochs.records import Records, Totals
-from penstock.spark.epochs.scan import BOUNDS
-from penstock.spark.epochs.spark_watermark import SparkWatermark
-from penstock.spark.epochs.staging import PLANNING, Kind, Staging
-from penstock.spark.epochs.tally import Counted, tally
-from penstock.spark.epochs.watermarks import newest_times, spark_times
+from penstock.spark.epochs.late_row_operators import add_keys, apply_nodes
+from penstock.spark.epochs.ledgers import Ledgers, sync_offsets
+from penstock.spark.epochs.partition_watermarks import PartitionTimes, newest_times, spark_times
+from penstock.spark.epochs.prepare import Prepared, Preparer, epoch_of, failures, run_tasks
+from penstock.spark.epochs.result_staging import ResultStaging, SealedEpoch, Tables
+from penstock.spark.epochs.row_accounting import RowCounts, account_rows
+from penstock.spark.epochs.running_query import DroppedRows, SparkWatermark
+from penstock.spark.epochs.timers import PendingTimers
 from penstock.spark.lowering.compile import Query
-from penstock.spark.lowering.late import handled, keyed
-from penstock.spark.lowering.wakeups import RingsOf
+from penstock.spark.lowering.job_storage import JobStorage
+from penstock.spark.tasks.staging import PLANNING, Kind, Staging
+from penstock.spark.tasks.stored_answers import AnswerStore
+from penstock.spark.tasks.task_context import BOUNDS
+from penstock.spark.tasks.totals import Totals, TotalsLog
 
 
 class StopRequested(Exception):
-    """Raised before an epoch touches data, so that Spark does not take it for done."""
+    """Raised before an epoch touches data, so that Spark does not commit it."""
 
 
 class EpochWriter:
     """Called by Spark once for every epoch of one query."""
 
-    def __init__(self, query: Query, checkpoint: Checkpoint, observed: Callable[[], dict[str, int]]) -> None:
+    def __init__(self, query: Query, checkpoint: JobStorage, observed: Callable[[], dict[str, int]]) -> None:
         self.query = query
         self.graph = query.context.graph
         self.staging: Staging = query.context.staging
         self.staging.clear(PLANNING)
         self.staging.forget_errors()
-        self.lineage, self.confirm = checkpoint.identity.lineage, checkpoint.confirm
-        self.records = Records(checkpoint.records(query.name), checkpoint.retention, checkpoint.ids)
-        self.rings = RingsOf(checkpoint.folder, query.name)
+        self.lineage, self.confirm = checkpoint.lineage, checkpoint.confirm
+        self.records = TotalsLog(checkpoint.records(query.name), checkpoint.retention, checkpoint.ids)
+        self.timers = PendingTimers(checkpoint.folder, query.name)
         self.observed = observed
         self.stopping = threading.Event()
         self.error: BaseException | None = None
@@ -72,17 +69,21 @@ class EpochWriter:
         self.partition_times = PartitionTimes(query.name, query.context, checkpoint.messages)
         for sink, name in self._sinks():
             with failures(sink, name, "go on"):
-                sink.continues(self.lineage, self._of(name, -1).sink)
+                sink.bind_lineage(self.lineage, self._of(name, -1).sink)
         self.planned = checkpoint.query(query.name)
         self.ledgers = Ledgers(self.planned, checkpoint.root, self._sinks(), self._of)
-        self.outbox = Outbox(self.staging.folder / "outbox") if any(map(varying, query.outputs)) else None
-        varies = any(map(varying, (*query.outputs, *query.asides)))
+        self.results = (
+            ResultStaging(self.staging.folder / "outbox")
+            if any(map(nondeterministic_upstream, query.outputs))
+            else None
+        )
+        varies = any(map(nondeterministic_upstream, (*query.outputs, *query.asides)))
         self.answers = AnswerStore(self.staging.folder / "answers") if varies else None
-        self.behind_late = _behind_late(self.graph)
+        self.after_late = _after_late(self.graph)
         outputs = tuple((write.sink, self.graph.own_name(write)) for write in query.outputs)
         nodes = tuple(map(self.graph.name, query.outputs))
-        begun = self.staging.begun()
-        self.preparer = Preparer(outputs, nodes, query.name, self.lineage, self.staging, begun, self.outbox)
+        started = self.staging.last_started()
+        self.preparer = Preparer(outputs, nodes, query.name, self.lineage, self.staging, started, self.results)
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Run one epoch."""
@@ -96,68 +97,68 @@ class EpochWriter:
             raise
 
     def _epoch(self, frame: DataFrame, number: int) -> None:
-        begun = time.monotonic()
+        start = time.monotonic()
         self.confirm()
         self.bounds = self._settle_bounds(number)
         self.staging.clear(number)
         outputs = [(sink, self._of(name, number)) for sink, name in self.preparer.outputs]
         skip = [self._has(sink, epoch) for sink, epoch in outputs]
         if any(sink.guarantee == "at_most_once" for sink, _ in self._sinks()):
-            self.staging.begin(number)
-        made, late, rejected = self._computed(frame, number)
+            self.staging.mark_started(number)
+        prepared, late, rejected = self._computed(frame, number)
         self.confirm()
         self.on_epoch(number, "prepared")
         for output, ((sink, epoch), done) in enumerate(zip(outputs, skip, strict=True)):
-            self._end(sink, epoch, [one.token for one in made if one.output == output], done=done)
-        rows = self._counted(made) | self._aside(number, late, rejected)
-        self.rings.keep(self.staging, number)
+            self._end(sink, epoch, [one.token for one in prepared if one.output == output], done=done)
+        rows = self._counted(prepared) | self._publish_side_outputs(number, late, rejected)
+        self.timers.save(self.staging, number)
         self.on_epoch(number, "committed")
-        self._record(number, rows, time.monotonic() - begun)
+        self._record(number, rows, time.monotonic() - start)
         self.staging.clear(number)
         self.on_done()
 
     def _settle_bounds(self, number: int) -> str:
-        """Make sure of what the epoch reads, before any task can commit it: known to all ledgers, and durable."""
+        """Fix what the epoch reads, before any task can commit it: it agrees with all ledgers, and is durable."""
         bounds = self.ledgers.planned(number) or ""
         self.ledgers.check(number, bounds)
-        make_durable(self.planned, number)
+        sync_offsets(self.planned, number)
         self.query.context.spark.sparkContext.setLocalProperty(BOUNDS, bounds)
         return bounds
 
-    def _computed(self, frame: DataFrame, number: int) -> tuple[list[Made], Tables, Tables]:
-        """Run the epoch's tasks, and return what they prepared and what they put aside."""
-        if self.outbox is None:
+    def _computed(self, frame: DataFrame, number: int) -> tuple[list[Prepared], Tables, Tables]:
+        """Run the epoch's tasks, and return what they prepared and staged."""
+        if self.results is None:
             self._begin_answers(number, complete=True)
-            made = self._collected(frame)
-            return made, self._kept(number, "late"), self._kept(number, "rejected")
-        self.outbox.clear(number)
-        whole = self.outbox.sealed(number)
-        # Of a try that was not complete nothing went out, so the next one may call again.
+            prepared = self._collected(frame)
+            return prepared, self._staged(number, "late"), self._staged(number, "rejected")
+        self.results.clear(number)
+        whole = self.results.sealed(number)
+        # Of an attempt that was not complete nothing was published, so the next one may call functions again.
         self._begin_answers(number, complete=whole is not None)
-        # State is computed again in any case, with the answers of the try that was sealed.
-        shares = tuple(one.token for one in self._collected(frame))
+        # State is computed again in any case, with the answers of the attempt that was sealed.
+        staged = tuple(one.token for one in self._collected(frame))
         if whole is None:
-            whole = Sealed(shares, self._kept(number, "late"), self._kept(number, "rejected"))
-            self.outbox.seal(number, whole)
+            whole = SealedEpoch(staged, self._staged(number, "late"), self._staged(number, "rejected"))
+            self.results.seal(number, whole)
         self.on_epoch(number, "sealed")
-        prepared = self.preparer.shares(self.query.context.spark, number, self.bounds, whole.shares)
+        prepared = self.preparer.prepare_staged(self.query.context.spark, number, self.bounds, whole.partitions)
         return prepared, whole.late, whole.rejected
 
-    def _collected(self, frame: DataFrame) -> list[Made]:
+    def _collected(self, frame: DataFrame) -> list[Prepared]:
         """Run the epoch's tasks; rows that Spark's state drops fail it before any sink has it."""
         if self.dropped is None:
-            return collected(frame)
+            return run_tasks(frame)
         self.dropped.before_last_stage()
-        made = collected(frame)
+        prepared = run_tasks(frame)
         self.dropped.after_tasks()
-        return made
+        return prepared
 
     def _begin_answers(self, number: int, *, complete: bool) -> None:
         if self.answers is not None:
             self.answers.begin(number, complete=complete)
 
     def _end(self, sink: Sink, epoch: Epoch, tokens: list[Any], *, done: bool) -> None:
-        """Show what was prepared; what the sink has already, or what it must not show twice, is given up."""
+        """Commit what was prepared; abort what the sink has already, or must not commit twice."""
         with failures(sink, epoch.sink, "commit"):
             sink.abort(epoch, tokens) if done or self._over(sink, epoch) else sink.commit(epoch, tokens)
 
@@ -165,59 +166,59 @@ class EpochWriter:
         with failures(sink, epoch.sink, "read its ledger"):
             return sink.committed(epoch)
 
-    def _counted(self, made: list[Made]) -> dict[str, int]:
+    def _counted(self, prepared: list[Prepared]) -> dict[str, int]:
         rows = {name: 0 for _, name in self.preparer.outputs}
-        for one in made:
+        for one in prepared:
             rows[self.preparer.outputs[one.output][1]] += one.rows
         return rows
 
-    def _aside(self, number: int, late: Tables, rejected: Tables) -> dict[str, int]:
+    def _publish_side_outputs(self, number: int, late: Tables, rejected: Tables) -> dict[str, int]:
         """Publish late and rejected rows in the same epoch."""
         rows: dict[str, int] = {}
         for write in self.query.asides:
             rows[self.graph.own_name(write)] = self._publish_late(write, late, number)
-        if self.behind_late:
+        if self.after_late:
             # These have run only now.
-            fresh = self._kept(number, "rejected")
-            rejected = rejected | {node: tables for node, tables in fresh.items() if node in self.behind_late}
+            fresh = self._staged(number, "rejected")
+            rejected = rejected | {node: tables for node, tables in fresh.items() if node in self.after_late}
         sink = self.graph.rejected_to
         if sink is not None:
             mine = {node: tables for node, tables in rejected.items() if node in self.query.owned}
             bad = [self._with_source(node, table) for node, tables in mine.items() for table in tables]
             table = pa.concat_tables(bad) if bad else REJECTED.arrow.empty_table()
-            rows[sink.name] = self._publish(sink, sink.name, keyed(table, sink, self.query.context), number)
+            rows[sink.name] = self._publish(sink, sink.name, add_keys(table, sink, self.query.context), number)
         return rows
 
     def _with_source(self, name: str, rows: pa.Table) -> pa.Table:
         """Name the source of rows that a later node rejected, if all of them come from one."""
         node = next((node for node in self.graph.nodes if self.graph.name(node) == name), None)
-        reads = [one for one in upstream(node) if isinstance(one, Read)] if node else []
+        reads = reads_in(upstream(node)) if node else ()
         if len(reads) != 1:
             return rows
         column = rows.schema.get_field_index("source")
         named = pc.fill_null(rows.column(column), self.graph.name(reads[0]))
         return rows.set_column(column, rows.schema.field(column), named)
 
-    def _kept(self, number: int, kind: Kind) -> Tables:
-        """Return what tasks put aside, by node, and make sure that it is all that they counted."""
-        kept: Tables = {}
+    def _staged(self, number: int, kind: Kind) -> Tables:
+        """Return what tasks staged, by node, and make sure that it is all that they counted."""
+        staged: Tables = {}
         for node, table in self.staging.rows(number, kind):
-            kept.setdefault(node, []).append(table)
+            staged.setdefault(node, []).append(table)
         for node, counted in self.staging.counts(number).items():
-            there = sum(table.num_rows for table in kept.get(node, []))
+            there = sum(table.num_rows for table in staged.get(node, []))
             if counted.get(kind, 0) != there:
-                message = f"epoch {number} counted {counted.get(kind, 0)} {kind} rows and kept {there}"
+                message = f"epoch {number} counted {counted.get(kind, 0)} {kind} rows and staged {there}"
                 raise SparkFailed(
                     message, node=node, hint="no row may vanish, so the epoch is not committed: report this"
                 )
-        return kept
+        return staged
 
     def _publish_late(self, write: Write, late: Tables, number: int) -> int:
-        side = aside(write)
+        side = late_output_of(write)
         assert side is not None
         tables = late.get(late_name(self.graph.name(side.input), side.output))
         table = pa.concat_tables(tables) if tables else side.schema.nullable().arrow.empty_table()
-        table = handled(table, side, write, self.query.context)
+        table = apply_nodes(table, side, write, self.query.context)
         return self._publish(write.sink, self.graph.own_name(write), table, number)
 
     def _publish(self, sink: Sink, name: str, table: pa.Table, number: int) -> int:
@@ -232,8 +233,8 @@ class EpochWriter:
         return int(table.num_rows)
 
     def _over(self, sink: Sink, epoch: Epoch) -> bool:
-        """Say whether an earlier run began the epoch, for a sink that must not show it twice."""
-        return sink.guarantee == "at_most_once" and epoch.number <= self.preparer.begun
+        """Say whether an earlier run started the epoch, for a sink that must not commit it twice."""
+        return sink.guarantee == "at_most_once" and epoch.number <= self.preparer.started
 
     def _sinks(self) -> Iterator[tuple[Sink, str]]:
         """Yield every sink that this query writes, with its name."""
@@ -251,8 +252,10 @@ class EpochWriter:
         observed = self.observed()
         staged = self.staging.counts(number)
         self.read = {name: _rows_read(staged.get(name, {})) for name in map(self.graph.name, self.graph.reads)}
-        # What comes to a node is counted on the way to it; what another query counts is not told again.
-        counted = {name: count for name, count in tally(self.graph, nodes, staged, observed).items() if name in mine}
+        # The rows into a node are counted upstream of it; what another query counts is not counted again.
+        counted = {
+            name: count for name, count in account_rows(self.graph, nodes, staged, observed).items() if name in mine
+        }
         ids = {name: self.graph.id(node) for node, name in self.graph.names.items()}
         by_id = {ids[name]: count for name, count in counted.items()}
         totals = self._advanced(self.records.before(number), number, rows, by_id, observed)
@@ -262,7 +265,7 @@ class EpochWriter:
         self._report(number, counted, rows, seconds, totals)
 
     def _advanced(
-        self, before: Totals, number: int, rows: dict[str, int], counted: Counted, observed: Mapping[str, int]
+        self, before: Totals, number: int, rows: dict[str, int], counted: RowCounts, observed: Mapping[str, int]
     ) -> Totals:
         """Return the totals after an epoch; an event time follows the slowest of its partitions, and declared times."""
         newest = newest_times(self.query.context, observed)
@@ -273,7 +276,7 @@ class EpochWriter:
                 newest[key] = max(reached, newest.get(key, reached))
         return before.plus(rows, counted, newest, {key: advance.newest for key, advance in advances.items()})
 
-    def _report(self, number: int, counted: Counted, rows: dict[str, int], seconds: float, totals: Totals) -> None:
+    def _report(self, number: int, counted: RowCounts, rows: dict[str, int], seconds: float, totals: Totals) -> None:
         rows_in = sum(counted.get(self.graph.name(node), {}).get("rows_in", 0) for node in self.graph.reads)
         rows_out = sum(rows.get(self.graph.own_name(write), 0) for write in self.query.outputs)
         progress = self._progress(number, totals)
@@ -299,7 +302,7 @@ def _rows_read(counted: dict[str, int]) -> int:
     return counted.get("rows_in", 0) - counted.get("dropped", 0)
 
 
-def _behind_late(graph: Graph) -> set[str]:
+def _after_late(graph: Graph) -> set[str]:
     """Return the names of the nodes that handle late rows on their way to a sink, and of sinks whose key can fail."""
-    behind = (node for node in graph.nodes if aside(node) is not None and not isinstance(node, Side))
-    return {graph.name(node) for node in behind if not isinstance(node, Write) or fallible(node)}
+    nodes = (node for node in graph.nodes if late_output_of(node) is not None and node.side_of is None)
+    return {graph.name(node) for node in nodes if node not in graph.writes or fallible_expressions(node)}

@@ -1,1 +1,1 @@
-"""From a plan to Spark: one lowering per node."""
+"""From a plan to Spark DataFrames: one lowering per node."""

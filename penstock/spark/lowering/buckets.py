@@ -1,4 +1,4 @@
-"""State that Spark has no operator of its own for: one call per bucket of keys and epoch, in Arrow.
+"""State that Spark has no operator of its own for: one call per bucket of keys and epoch, over Arrow tables.
 
 Spark's Python state is per key, and each key costs a call. Here keys are hashed into a fixed number of buckets. A task
 packs its rows of each bucket into one Arrow blob, Spark brings a bucket's blobs and its state together, and one call
@@ -22,38 +22,36 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from penstock.errors import PenstockError
-from penstock.folders import Folder
-from penstock.plan.lags import lag_us
-from penstock.plan.node import BUCKETS, Node
-from penstock.plan.queries import times_of
+from penstock.plan.operators.node import BUCKETS, Node
+from penstock.plan.physical.queries import event_times_of
+from penstock.plan.physical.watermark_lag import lag_us
 from penstock.schema import Field, Schema
-from penstock.spark.epochs.clock import END_OF_TIME
-from penstock.spark.epochs.scan import current_epoch, current_partition
-from penstock.spark.epochs.staging import Staging
-from penstock.spark.hidden import EVENT_TIME, ORDER, PREFIX
-from penstock.spark.lowering.context import Context, column
-from penstock.spark.lowering.spark_time import SPARK_TIME, known_to_spark, to_spark
-from penstock.spark.lowering.wakeups import ring, shift_us
-from penstock.spark.types import map_in_arrow, schema_of
+from penstock.spark.lowering.context import SPARK_TIME, Context, column, known_to_spark, to_spark
+from penstock.spark.tasks.control_journal import MAX_WATERMARK
+from penstock.spark.tasks.internal_columns import EVENT_TIME, ORDER, PREFIX
+from penstock.spark.tasks.spark_types import map_in_arrow, schema_of
+from penstock.spark.tasks.staging import Staging
+from penstock.spark.tasks.task_context import current_epoch, current_partition
+from penstock.spark.tasks.timer_source import clock_shift_us, register_timer
+from penstock.storage.folders import Folder
 from penstock.windows import FIRST_US, LAST_US, YEAR_US
 
 BUCKET = PREFIX + "bucket"
 PACK_BYTES = 32 << 20
 OUTPUT_ROWS = 65_536
-# The part of a blob without rows: a wake-up.
-_WAKE = -1
+# The part of a blob without rows: a timer that fires.
+_TIMER = -1
 _BLOB = f"{BUCKET} int, at timestamp, part int, number int, data binary"
 _STATE = "state binary, ring_us bigint"
 _BLOB_ARROW = Schema(_BLOB).nullable().arrow
 
 
 @dataclass
-class Turn:
-    """One bucket's turn in one epoch; a step leaves the state for the next one in it.
+class Invocation:
+    """One call of a step in one epoch, with the rows and state of a bucket; the step leaves the next state in it.
 
-    `wake_us` is the event time at which the bucket wants a turn even without rows. `watermark_us` is that of this
-    epoch: what is due up to it is due now. `ring_us` is the same by the processing time. `ended` says that no row will
-    ever come.
+    `watermark_us` is that of this epoch: what is due up to it is due now. The two timers are the event time and the
+    processing time at which the bucket has to be called even without rows. `ended`: no row will ever come.
     """
 
     bucket: int
@@ -62,11 +60,11 @@ class Turn:
     watermark_us: int
     now_us: int
     ended: bool = False
-    wake_us: int | None = None
-    ring_us: int | None = None
+    next_event_timer_us: int | None = None
+    next_processing_timer_us: int | None = None
 
 
-Step = Callable[[Turn], Iterable[pa.Table]]
+Step = Callable[[Invocation], Iterable[pa.Table]]
 
 
 def bucketed(
@@ -91,14 +89,14 @@ def bucketed(
         node=name,
         label=label,
         staging=context.staging,
-        moved_clock=context.moved_clock,
+        shifted_clock=context.shifted_clock,
         first_us=context.first_us,
         ends_at_us=_ends_at(node, context),
     )
     number = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)) if keys else F.lit(0)
     blobs = map_in_arrow(frame.withColumn(BUCKET, number.cast("int")), worker.pack, _BLOB)
-    if context.wakeups is not None:
-        blobs = blobs.unionByName(_woken(context.wakeups, name))
+    if context.timers is not None:
+        blobs = blobs.unionByName(_fired(context.timers, name))
     has_time = EVENT_TIME in frame.columns
     if has_time:
         blobs = blobs.withColumn("at", known_to_spark(column("at"), "at"))
@@ -106,7 +104,7 @@ def bucketed(
     # The filter drops nothing: it turns Spark's rows into the kind that an Arrow function takes.
     results = (
         blobs.groupBy(BUCKET)
-        .applyInPandasWithState(worker.turn, "data binary", _STATE, context.mode, timeout)
+        .applyInPandasWithState(worker.invoke, "data binary", _STATE, context.mode, timeout)
         .filter(F.col("data").isNotNull())
         .mapInArrow(worker.unpack, made.nullable().ddl)
     )
@@ -115,28 +113,28 @@ def bucketed(
 
 def _ends_at(node: Node, context: Context) -> int:
     """Return the watermark that no row can reach, but the end of input does."""
-    return min((context.time_range(time).end_us for time in times_of(node)), default=LAST_US)
+    return min((context.time_range(time).end_us for time in event_times_of(node)), default=LAST_US)
 
 
-def _woken(wakeups: DataFrame, node: str) -> DataFrame:
-    """Return a blob without rows for each bucket of a node that wants a turn now."""
-    mine = wakeups.filter(F.col("node") == F.lit(node))
+def _fired(timers: DataFrame, node: str) -> DataFrame:
+    """Return a blob without rows for each bucket of a node whose timer fires now."""
+    mine = timers.filter(F.col("node") == F.lit(node))
     nothing = {"at": "timestamp", "data": "binary"}
     nulls = [F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()]
     return mine.select(
-        F.col("bucket").alias(BUCKET), *nulls, F.lit(_WAKE).alias("part"), F.col("ended").cast("int").alias("number")
+        F.col("bucket").alias(BUCKET), *nulls, F.lit(_TIMER).alias("part"), F.col("ended").cast("int").alias("number")
     )
 
 
 def _watermarked(results: DataFrame, context: Context) -> DataFrame:
-    """Let operators that follow know the watermark, which Spark takes for lost behind a state in Python.
+    """Let downstream operators know the watermark, which Spark takes for lost downstream of state in Python.
 
-    What is united with them has no rows, but a watermark of its own: the end of time, told by the clock once in every
-    run. So the query's watermark, the smallest of all, stays what it is, and Spark finds one below what follows.
+    The union adds no rows, but a watermark of its own: the maximum, which the clock declares once in every run. So the
+    query's watermark, the smallest of all, stays what it is, and Spark finds one upstream of what follows.
     """
     if context.clock is None:
         return results
-    end = to_spark(F.lit(END_OF_TIME), context)
+    end = to_spark(F.lit(MAX_WATERMARK), context)
     nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in results.schema.fields]
     ever = context.clock.select(*nulls, end.alias(SPARK_TIME)).withWatermark(SPARK_TIME, "0 seconds")
     return results.unionByName(ever.filter(column(SPARK_TIME) < end).drop(SPARK_TIME))
@@ -153,7 +151,7 @@ class _Worker:
     node: str
     label: str
     staging: Staging
-    moved_clock: Folder | None
+    shifted_clock: Folder | None
     first_us: int = 0
     ends_at_us: int = LAST_US
 
@@ -182,7 +180,7 @@ class _Worker:
         found = [part.to_batches()[0] for part in parts]
         columns = [
             pa.array(buckets[firsts], pa.int32()),
-            # Spark wants a time for its timeouts, and drops what is behind the watermark; of null it knows nothing.
+            # Spark needs a time for its timeouts, and drops rows older than the watermark; a null is never older.
             pa.nulls(len(parts), pa.timestamp("us", "UTC")),
             pa.array([current_partition()] * len(parts), pa.int32()),
             pa.array([number] * len(parts), pa.int32()),
@@ -190,26 +188,26 @@ class _Worker:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=_BLOB_ARROW)
 
-    def turn(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        """Take a bucket's rows and state, run the step, keep the state."""
+    def invoke(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        """Run the step over the rows and state of a bucket, and store its new state."""
         blobs = [one for frame in frames for one in zip(frame["part"], frame["number"], frame["data"], strict=True)]
         watermark_us = self._watermark_us(state)
-        turn = Turn(
+        call = Invocation(
             bucket=int(key[0]),
             rows=self._rows(blobs),
             state=bytes(state.get[0]) if state.exists else None,
             watermark_us=watermark_us,
-            now_us=state.getCurrentProcessingTimeMs() * 1000 + shift_us(self.moved_clock),
-            ended=watermark_us >= self.ends_at_us or any((part, number) == (_WAKE, 1) for part, number, _ in blobs),
+            now_us=state.getCurrentProcessingTimeMs() * 1000 + clock_shift_us(self.shifted_clock),
+            ended=watermark_us >= self.ends_at_us or any((part, number) == (_TIMER, 1) for part, number, _ in blobs),
         )
         try:
             with _uncollected():
-                made = [self._blob(part) for table in self.step(turn) for part in _cut(table)]
+                made = [self._blob(part) for table in self.step(call) for part in _cut(table)]
         except PenstockError as error:
             error.node = error.node or self.label
             self.staging.put_error(current_epoch(), error)
             raise
-        self._keep(turn, state)
+        self._store(call, state)
         yield pd.DataFrame({"data": pd.Series(made, dtype=object)})
 
     def _watermark_us(self, state: GroupState) -> int:
@@ -220,7 +218,7 @@ class _Worker:
         return max(found, FIRST_US + YEAR_US)
 
     def unpack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Turn blobs into rows again."""
+        """Unpack blobs into rows."""
         for batch in batches:
             for data in batch.column("data"):
                 yield pa.ipc.read_record_batch(pa.py_buffer(data.as_buffer()), self.made)
@@ -236,24 +234,24 @@ class _Worker:
         data: bytes = cast.to_batches()[0].serialize().to_pybytes()
         return data
 
-    def _keep(self, turn: Turn, state: GroupState) -> None:
+    def _store(self, call: Invocation, state: GroupState) -> None:
         before = state.get[1] if state.exists else None
-        if turn.ring_us != before:
-            ring(self.staging, current_epoch(), self.node, turn.bucket, turn.ring_us)
-        if turn.state is None:
+        if call.next_processing_timer_us != before:
+            register_timer(self.staging, current_epoch(), self.node, call.bucket, call.next_processing_timer_us)
+        if call.state is None:
             if state.exists:
                 state.remove()
             return
-        state.update((turn.state, turn.ring_us))
-        if turn.wake_us is not None:
-            # Spark wakes what lies before its watermark, in milliseconds; what is due at it must be woken too.
-            due_ms = -((self.extra_us + self.first_us - turn.wake_us) // 1000) - 1
+        state.update((call.state, call.next_processing_timer_us))
+        if call.next_event_timer_us is not None:
+            # Spark fires what is older than its watermark, in milliseconds; what is due exactly at it must fire too.
+            due_ms = -((self.extra_us + self.first_us - call.next_event_timer_us) // 1000) - 1
             state.setTimeoutTimestamp(max(due_ms, _spark_watermark_us(state) // 1000, 1))
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Look for no cycles among the rows of a turn: there are many, none is in a cycle, and all are soon gone."""
+    """Pause garbage collection: the rows of a call are many, form no cycles and are freed soon."""
     gc.disable()
     try:
         yield

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import singledispatchmethod
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -14,36 +14,33 @@ from penstock.contracts import Source
 from penstock.errors import BadExpression, BadFunction
 from penstock.native.program import Program
 from penstock.native.translate import program
-from penstock.plan.graph import Graph, aside, stateful_above, upstream
-from penstock.plan.lanes import Prefix, split_lanes
-from penstock.plan.naming import node_id
-from penstock.plan.node import Node
-from penstock.plan.nodes import EventTime, PythonNode, Read, Side, Write
-from penstock.plan.queries import Group, groups, partition_sources, parts_late, time_key
-from penstock.plan.replay import varying
-from penstock.plan.stateful import Deduplicate, Grouped
+from penstock.plan.graph import Graph, event_times_in, stateful_upstream, upstream
+from penstock.plan.operators.node import Node
+from penstock.plan.operators.stateless import EventTime, Read, Side, Write
+from penstock.plan.physical.binding import BoundPlan
+from penstock.plan.physical.determinism import nondeterministic_upstream
+from penstock.plan.physical.lanes import Prefix
+from penstock.plan.physical.plan import PlannedQuery
+from penstock.plan.physical.queries import partition_sources, splits_late_rows, time_key
 from penstock.schema import Field, Schema
 from penstock.settings import Settings
-from penstock.spark.alone.connector_scan import by_connector, connector_frame
-from penstock.spark.checkpoints.checkpoint import Checkpoint
-from penstock.spark.checkpoints.layout import read_layout
-from penstock.spark.epochs.alignment import Alignment
-from penstock.spark.epochs.answers import AnswerStore
-from penstock.spark.epochs.clock import NAME as CLOCK
-from penstock.spark.epochs.clock import Clock
-from penstock.spark.epochs.idle_source import Idle
-from penstock.spark.epochs.pacer import USUAL, Limits
-from penstock.spark.epochs.scan import Scan
-from penstock.spark.hidden import ORDER, ORIGIN
-from penstock.spark.lowering import asof, async_nodes, joins, lower_state, process, python_nodes, table_joins  # noqa: F401 (registers their lowerings)
-from penstock.spark.lowering.attempts import checked
+from penstock.spark.lowering import asof_joins, joins, lower_state, table_joins  # noqa: F401 (registers their lowerings)
 from penstock.spark.lowering.context import Context, column, with_key
-from penstock.spark.lowering.exchange import exchanged, in_source_order, ordering
+from penstock.spark.lowering.fallible_expressions import checked
+from penstock.spark.lowering.job_storage import JobStorage
 from penstock.spark.lowering.lower import lower, timed, watermarked
-from penstock.spark.lowering.marks import Marks, mark_column
-from penstock.spark.lowering.wakeups import NAME as WAKEUPS
-from penstock.spark.lowering.wakeups import Wakeups, moved_clock
-from penstock.spark.types import type_text
+from penstock.spark.lowering.partitioning import exchanged, in_source_order, ordering
+from penstock.spark.lowering.python import functions as python_nodes
+from penstock.spark.lowering.python import map_async, process  # noqa: F401 (registers their lowerings)
+from penstock.spark.tasks.admission import DEFAULT_LIMITS, Alignment, RateLimits
+from penstock.spark.tasks.control_journal import CLOCK, TIMERS, ClockSource
+from penstock.spark.tasks.internal_columns import ORDER, ORIGIN
+from penstock.spark.tasks.late_watermarks import Watermarks, watermark_column
+from penstock.spark.tasks.scan import EmptySource, Scan
+from penstock.spark.tasks.source_readers import source_reader
+from penstock.spark.tasks.spark_types import type_text
+from penstock.spark.tasks.stored_answers import AnswerStore
+from penstock.spark.tasks.timer_source import TimerSource, shifted_clock
 from penstock.windows import ALL_TIMES
 
 
@@ -64,33 +61,19 @@ class Query:
 def compile_pipeline(
     spark: SparkSession,
     graph: Graph,
-    checkpoint: Checkpoint,
+    checkpoint: JobStorage,
     settings: Settings,
     *,
     closes: bool = False,
     idle: bool = False,
-    limits: Limits = USUAL,
+    limits: RateLimits = DEFAULT_LIMITS,
 ) -> tuple[Query, ...]:
     """Compile a whole pipeline; with `closes` it ends with its source, with `idle` its sources give nothing."""
-    queries: list[Query] = []
-    seen: set[Node] = set()
-    for group in groups(graph, known_queries(checkpoint)):
-        # Only the first branch that reads a shared exchange sees the watermark below it.
-        writes = tuple(sorted(group.writes, key=lambda write: not stateful_above(write)))
-        compiler = _Compiler(spark, graph, checkpoint, settings, replace(group, writes=writes), closes, idle, limits)
-        queries.append(compiler.query(seen))
-        seen |= set(compiler.nodes)
-    return tuple(queries)
-
-
-def known_queries(checkpoint: Checkpoint) -> dict[str, set[str]]:
-    """Return the queries of a checkpoint, by the ids of their sinks and of the nodes whose state they keep."""
-    change = checkpoint.migration
-    layout = read_layout(change.old).renamed(change.changes.renames) if change else read_layout(checkpoint.folder)
-    return {
-        name: {*(node_id("write", sink) for sink in query.sinks), *(operator.node for operator in query.operators)}
-        for name, query in layout.queries.items()
-    }
+    bound = BoundPlan(checkpoint.plan, graph)
+    compilers = (
+        _Compiler(spark, bound, query, checkpoint, settings, closes, idle, limits) for query in checkpoint.plan.queries
+    )
+    return tuple(compiler.query() for compiler in compilers)
 
 
 class _Compiler:
@@ -99,40 +82,35 @@ class _Compiler:
     def __init__(
         self,
         spark: SparkSession,
-        graph: Graph,
-        checkpoint: Checkpoint,
+        bound: BoundPlan,
+        planned: PlannedQuery,
+        checkpoint: JobStorage,
         settings: Settings,
-        group: Group,
         closes: bool,
         idle: bool,
-        limits: Limits,
+        limits: RateLimits,
     ) -> None:
-        self.spark, self.graph, self.checkpoint, self.settings = spark, graph, checkpoint, settings
-        self.name, self.outputs, self.closes, self.idle = group.name, group.writes, closes, idle
-        self.limits = limits
-        self.mode = "update" if group.updating else "append"
-        reached = {node for write in self.outputs for node in upstream(write)}
-        self.nodes = [node for node in graph.nodes if node in reached]
-        self.lanes = split_lanes(graph, settings.lane)
-        self.branches = False
-        self.apart = self._apart()
+        self.spark, self.graph, self.checkpoint, self.settings = spark, bound.graph, checkpoint, settings
+        self.bound, self.planned = bound, planned
+        self.name, self.closes, self.idle, self.limits = planned.name, closes, idle, limits
+        # Only the first branch that reads a shared exchange sees the watermark below it.
+        self.outputs = tuple(sorted(bound.writes(planned.sinks), key=lambda write: not stateful_upstream(write)))
+        self.nodes = bound.nodes(planned.nodes)
+        self.lanes = bound.lanes()
+        self.shared, self.apart = (frozenset(bound.nodes(ids)) for ids in (planned.shared, planned.per_branch))
         self.context = self._context()
 
-    def query(self, seen: set[Node]) -> Query:
-        """Return the query; of what an earlier one has seen, that one counts rows and publishes what is aside."""
-        frames = tuple(self._output(write) for write in self.outputs)
-        mine = set(self.nodes) - seen
-        asides = tuple(write for write in self.graph.writes if self._beside(write, mine))
-        behind = {node for write in asides for node in upstream(write)} - set(self.nodes)
+    def query(self) -> Query:
+        """Return the query; of what an earlier one computes too, that one counts rows and publishes what is aside."""
         return Query(
             name=self.name,
             mode=self.context.mode,
-            frames=frames,
+            frames=tuple(self._output(write) for write in self.outputs),
             outputs=self.outputs,
-            asides=asides,
+            asides=self.bound.writes(self.planned.late_sinks),
             context=self.context,
-            branches=self.branches,
-            owned=frozenset(self.graph.name(node) for node in mine | behind),
+            branches=bool(self.shared),
+            owned=frozenset(self.graph.name(node) for node in self.bound.nodes(self.planned.counts)),
         )
 
     def _context(self) -> Context:
@@ -143,28 +121,24 @@ class _Compiler:
             staging=self.checkpoint.staging(self.name),
             clock=None,
             rejects=self.graph.rejected_to is not None,
-            mode=self.mode,
+            mode=self.planned.mode,
             cores=self.settings.cores,
-            nodes=tuple(self.nodes),
-            first_us=self.checkpoint.identity.first_us,
+            nodes=self.nodes,
+            first_us=self.checkpoint.first_us,
         )
-        ours = (p for p in self.lanes.prefixes.values() if not by_connector(p.read.source, self.settings))
+        ours = (p for p in self.lanes.prefixes.values() if source_reader(p.read.source, self.settings).offers_times)
         native = {prefix.times for prefix in ours}
-        if resumes(self.nodes) or any(isinstance(node, EventTime) and node not in native for node in self.nodes):
-            clock = Clock(self.checkpoint.folder)
+        if self.planned.redeclares_watermark or any(time not in native for time in event_times_in(self.nodes)):
+            clock = ClockSource(self.checkpoint.folder)
             context.clock = self._own(CLOCK, clock)
-        if any(node.bucketed and not isinstance(node, Deduplicate) for node in self.nodes):
-            context.wakeups = self._own(WAKEUPS, Wakeups(self.checkpoint.folder))
-            context.moved_clock = moved_clock(self.checkpoint.folder)
+        if self.planned.timers:
+            context.timers = self._own(TIMERS, TimerSource(self.checkpoint.folder))
+            context.shifted_clock = shifted_clock(self.checkpoint.folder)
         return context
 
     def _own(self, name: str, source: Source) -> DataFrame:
         """Return the rows of a source that is Penstock's own."""
         return self._scan(name, source, source.schema, Prefix(Read(source=source)), carries=False)
-
-    def _beside(self, write: Write, nodes: set[Node]) -> bool:
-        side = aside(write)
-        return side is not None and side.input in nodes
 
     def _output(self, write: Write) -> DataFrame:
         """Return the columns that the sink gets, and what its rows are ordered by."""
@@ -183,8 +157,8 @@ class _Compiler:
             return self._explained(node)
         if node not in self.context.frames:
             frame = self._explained(node)
-            if self._fans_out(node):
-                frame = self._shared(frame, node)
+            if node in self.shared:
+                frame = self._exchange(frame, node)
             self.context.frames[node] = frame
         return self.context.frames[node]
 
@@ -197,43 +171,38 @@ class _Compiler:
             hint = "change the expression, or convert what it takes with cast(... as TYPE)"
             raise BadExpression(message, node=self.graph.label(node), hint=hint) from error
 
-    def _apart(self) -> frozenset[Node]:
-        """Return what each branch computes for itself: an event time that several operators follow, and all after it.
-
-        Spark tells an operator the watermark that it finds below it, and sees nothing below an exchange that was read
-        before. So branches share the rows before the event time, and each declares it anew.
-        """
-        found: set[Node] = set()
-        for time in (node for node in self.nodes if isinstance(node, EventTime)):
-            after = [node for node in self.nodes if time in upstream(node)]
-            operators = [one for write in self.outputs for one in stateful_above(write) if one in after]
-            if len(operators) > 1 and any(self._fans_out(node) for node in after):
-                found |= set(after)
-                found |= {prefix.read for prefix in self.lanes.prefixes.values() if prefix.times == time}
-        return frozenset(found)
-
     def _lowered(self, node: Node) -> DataFrame:
-        in_scan = any(node == prefix.times for prefix in self.lanes.prefixes.values())
-        if node in self.apart and not isinstance(node, Read) and not in_scan:
+        prefixes = self.lanes.prefixes
+        in_scan = node in prefixes or any(node == prefix.times for prefix in prefixes.values())
+        if node in self.apart and not in_scan:
             self._begin(node)
-        if isinstance(node, Read):
-            return self._read(node)
-        for prefix in self.lanes.prefixes.values():
+        for prefix in prefixes.values():
             if node in prefix.chain:
                 return self._frame(prefix.read)
             if node == prefix.partial and prefix.partial is not None and prefix.split is not None:
                 return lower_state.merged(self._frame(prefix.read), prefix.partial, prefix.split, self.context)
-        if isinstance(node, Side):
-            return python_nodes.flat_output(self._whole(node.input), f"side_{node.output}")
-        if node in self.apart and isinstance(node, EventTime):
-            return watermarked(self._timed(node), node, self.context)
+        return self._by_kind(node)
+
+    @singledispatchmethod
+    def _by_kind(self, node: Node) -> DataFrame:
+        """Lower a node; sources, further outputs and event times need more of the query than their inputs."""
         frames = (self._frame(one) for one in node.inputs)
         return lower(node, self.context, *(frame.drop(ORIGIN) if node.stateful else frame for frame in frames))
+
+    @_by_kind.register
+    def _side(self, node: Side) -> DataFrame:
+        return python_nodes.flat_output(self._whole(node.input), f"side_{node.output}")
+
+    @_by_kind.register
+    def _event_time(self, node: EventTime) -> DataFrame:
+        if node in self.apart:
+            return watermarked(self._timed(node), node, self.context)
+        return lower(node, self.context, *(self._frame(one) for one in node.inputs))
 
     def _begin(self, node: Node) -> None:
         """Note that a node is lowered for one branch more, which Python's would not bear: it would run for each."""
         again = self.context.begin(node)
-        if again and isinstance(node, PythonNode):
+        if again and not node.repeatable:
             message = "it stands between an event time and several operators with state, and would run for each"
             hint = "declare the event time after it: .map(...).event_time(...)"
             raise BadFunction(message, node=self.graph.label(node), hint=hint)
@@ -242,46 +211,40 @@ class _Compiler:
         """Return the rows of an event time, which branches share, before Spark learns of it."""
         if node not in self.context.frames:
             (frame,) = (self._frame(one) for one in node.inputs)
-            self.context.frames[node] = self._shared(timed(frame, node, self.context), node)
+            self.context.frames[node] = self._exchange(timed(frame, node, self.context), node)
         return self.context.frames[node]
 
-    def _fans_out(self, node: Node) -> bool:
-        late = (n for n in self.nodes if isinstance(n, Side) and n.put_aside)
-        consumers = [n for n in self.nodes if n not in set(late) and any(i == node for i in n.inputs)]
-        inside = any(node in p.chain or (node == p.read and p.chain) for p in self.lanes.prefixes.values())
-        return len(consumers) > 1 and not (inside and isinstance(node, Read))
-
-    def _shared(self, frame: DataFrame, node: Node) -> DataFrame:
-        self.branches = True
+    def _exchange(self, frame: DataFrame, node: Node) -> DataFrame:
+        """Send rows through the exchange that branches read them from."""
         shared = exchanged(frame, self.settings.cores)
         return shared.observe(f"shared:{self.graph.name(node)}", F.count(F.lit(1)).alias("rows"))
 
+    @_by_kind.register
     def _read(self, node: Read) -> DataFrame:
         prefix = self.lanes.prefixes[node]
         if node not in self.context.frames:
             frame = self._scan(self.graph.name(node), node.source, node.schema, prefix, carries=self._carries(prefix))
-            self.context.frames[node] = self._shared(frame, node) if node in self.apart else frame
+            self.context.frames[node] = self._exchange(frame, node) if node in self.apart else frame
         frame = self.context.frames[node]
         if prefix.times is None:
             return frame
         self.context.begin(prefix.times)
-        # Our own scan gives declared times among its rows; Spark's connector cannot.
-        ticks = by_connector(node.source, self.settings)
+        ticks = not source_reader(node.source, self.settings).offers_times
         return watermarked(frame, prefix.times, self.context, ticks=ticks)
 
     def _carries(self, prefix: Prefix) -> bool:
         """Rows carry the watermark when Spark, not the scan, parts the late ones."""
-        after = [node for node in self.nodes if prefix.read in upstream(node) and parts_late(node)]
-        return any(node != prefix.late or (isinstance(node, Grouped) and node.overlaps) for node in after)
+        after = [node for node in self.nodes if prefix.read in upstream(node) and splits_late_rows(node)]
+        return any(node != prefix.late or node.overlaps for node in after)
 
-    def _marks(self, name: str) -> Marks:
+    def _watermarks(self, name: str) -> Watermarks:
         """Return what a source's rows are late by; the clock's are asked for before there is a context."""
-        marks = self.context.marks if name not in (CLOCK, WAKEUPS) else ()
-        return Marks(marks, self.checkpoint.query(self.name), self.checkpoint.records(self.name))
+        specs = self.context.watermarks if name not in (CLOCK, TIMERS) else ()
+        return Watermarks(specs, self.checkpoint.query(self.name), self.checkpoint.records(self.name))
 
     def _answers(self, name: str) -> AnswerStore | None:
         """Return where a node that is not deterministic stores its answers, if the query has one."""
-        if name in (CLOCK, WAKEUPS) or not any(map(varying, self.outputs)):
+        if name in (CLOCK, TIMERS) or not any(map(nondeterministic_upstream, self.outputs)):
             return None
         return AnswerStore(self.checkpoint.staging(self.name).folder / "answers")
 
@@ -294,7 +257,7 @@ class _Compiler:
 
     def _followed(self, read: Read) -> list[EventTime]:
         """Return the event times that follow the partitions of a source."""
-        return [node for node in self.nodes if isinstance(node, EventTime) and read in partition_sources(node)]
+        return [time for time in event_times_in(self.nodes) if read in partition_sources(time)]
 
     def _alignment(self, name: str, source: Source, followed: list[EventTime]) -> Alignment | None:
         """Return what keeps the partitions of a source together in a backlog."""
@@ -310,12 +273,12 @@ class _Compiler:
         return program(prefix, self.graph.names, rejects=self.graph.rejected_to is not None, time_range=times)
 
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
-        source = Idle(source) if self.idle else source
+        source = EmptySource(source) if self.idle else source
         native = self._native(prefix)
         output = native.output if native else schema
-        marks = self._marks(name)
+        watermarks = self._watermarks(name)
         if carries:
-            columns = (mark_column(number) for number in range(len(marks.all)))
+            columns = (watermark_column(number) for number in range(len(watermarks.all)))
             output = Schema((*output.fields, *(Field(name, "bigint") for name in columns)))
         order = self._order(prefix)
         if order is not None:
@@ -332,14 +295,14 @@ class _Compiler:
             output=output,
             query=self.name,
             planned=self.checkpoint.query(self.name),
-            notes=self.checkpoint.messages(name),
+            messages=self.checkpoint.messages(name),
             staging=self.checkpoint.staging(self.name),
             parallelism=self.settings.cores,
             on_error=getattr(source, "on_error", "reject"),
-            limits=self.limits if name not in (CLOCK, WAKEUPS) else USUAL,
-            marks=marks,
-            late_mark=marks.all.index(self.context.mark(prefix.late)) if prefix.late else 0,
-            carries_marks=carries,
+            limits=self.limits if name not in (CLOCK, TIMERS) else DEFAULT_LIMITS,
+            watermarks=watermarks,
+            late_watermark=watermarks.all.index(self.context.watermark(prefix.late)) if prefix.late else 0,
+            carries_watermarks=carries,
             order=order,
             by_partition=native_time is not None,
             carries_origin=bool(followed) and native_time is None,
@@ -350,15 +313,7 @@ class _Compiler:
             closes=self.closes,
             answers=self._answers(name),
         )
-        if by_connector(source, self.settings):
-            return connector_frame(self.spark, scan)
-        self.spark.dataSource.register(scan.data_source())
-        return self.spark.readStream.format(scan.format).load()
-
-
-def resumes(nodes: Iterable[Node]) -> bool:
-    """Say whether state follows on state in buckets, behind which the watermark has to be declared anew."""
-    return any(one.bucketed for node in nodes if node.stateful for one in upstream(node) if one != node)
+        return source_reader(source, self.settings).frame(self.spark, scan)
 
 
 def tagged(frames: list[DataFrame]) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What the lowerings share while one query is compiled."""
+"""What lowerings share while one query is compiled, and event time as Spark's watermark counts it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.contracts import ROW_KEY, ROW_REMOVED, Sink
-from penstock.folders import Folder
-from penstock.plan.graph import Graph, upstream
-from penstock.plan.lanes import Lanes
-from penstock.plan.node import Node
-from penstock.plan.nodes import EventTime
-from penstock.plan.queries import parts_late, time_key, times_of
-from penstock.plan.stateful import Grouped
-from penstock.plan.time_range import time_range
+from penstock.plan.graph import Graph, event_times_in, upstream
+from penstock.plan.operators.node import Node
+from penstock.plan.operators.stateful import Grouped
+from penstock.plan.operators.stateless import EventTime
+from penstock.plan.physical.lanes import Lanes
+from penstock.plan.physical.queries import event_times_of, splits_late_rows, time_key
+from penstock.plan.physical.watermark_lag import time_range
 from penstock.schema import quoted
-from penstock.spark.epochs.staging import Staging
-from penstock.spark.hidden import EVENT_TIME, TICK, hidden
-from penstock.spark.lowering.marks import Mark, mark_column
+from penstock.spark.tasks.internal_columns import EVENT_TIME, OTHER_WINDOW, PREFIX, TICK, internal_columns
+from penstock.spark.tasks.late_watermarks import WatermarkSpec, watermark_column
+from penstock.spark.tasks.staging import Staging
+from penstock.storage.folders import Folder
 from penstock.windows import TimeRange
 
 
 @dataclass
 class Context:
-    """One query in the making; `nodes` are those that it computes.
+    """One query that is being compiled; `nodes` are those that it computes.
 
-    `first_us` is the time that Spark's zero stands for. Where Python is not called, no row is put aside. `partitioned`
+    `first_us` is the time that Spark's zero stands for. Where Python is not called, no row is staged. `partitioned`
     are the event times that follow the slowest partition of their sources.
     """
 
@@ -42,8 +42,8 @@ class Context:
     mode: str = "append"
     cores: int = 1
     streaming: bool = True
-    wakeups: DataFrame | None = None
-    moved_clock: Folder | None = None
+    timers: DataFrame | None = None
+    shifted_clock: Folder | None = None
     nodes: tuple[Node, ...] = ()
     first_us: int = 0
     calls_python: bool = True
@@ -52,12 +52,12 @@ class Context:
     _times: Counter[Node] = field(default_factory=Counter)
 
     def begin(self, node: Node) -> bool:
-        """Lower a node that each branch computes for itself; say whether another branch has it already."""
+        """Lower a node that each branch computes for itself; return whether another branch has lowered it before."""
         self._times[node] += 1
         return self.again(node)
 
     def again(self, node: Node) -> bool:
-        """Say whether a node is lowered once more: then its rows were counted and put aside already."""
+        """Say whether a node is lowered once more: then its rows were counted and staged already."""
         return self._times[node] > 1
 
     def name(self, node: Node) -> str:
@@ -68,16 +68,16 @@ class Context:
         """Count the rows that leave a node, or one of its outputs; nothing is pushed past it: a barrier too."""
         if not self.streaming:
             return frame
-        # Of a node that several branches compute, the first one's count is told; the others are barriers only.
+        # Of a node that several branches compute, only the first is counted; the other counts are barriers only.
         kind = f"again{self._times[node]}" if self.again(node) else "out"
         name = f"{kind}:{self.name(node)}" + (f":{output}" if output else "")
-        newest = self._newest(node) if isinstance(node, EventTime) else []
+        newest = [one for time in event_times_in([node]) for one in self._newest(time)]
         return frame.observe(name, F.count(F.lit(1) if rows is None else rows).alias("rows"), *newest)
 
     def _newest(self, node: EventTime) -> list[Column]:
         """The newest time that enters an event time; declared times count too.
 
-        Where it follows partitions, tasks leave theirs (`origins.py`), and the declared times are observed alone.
+        Where it follows partitions, tasks stage theirs (`source_partitions.py`), and only declared times are observed.
         """
         at = F.unix_micros(F.col(EVENT_TIME))
         return [F.max(F.when(F.col(TICK), at) if node in self.partitioned else at).alias("newest")]
@@ -85,51 +85,51 @@ class Context:
     def lateness_us(self, node: EventTime) -> int:
         """The longest lateness that a window of this query after this event time allows."""
         nodes = self.nodes or self.graph.nodes
-        windows = (n for n in nodes if isinstance(n, Grouped) and node in upstream(n))
-        return max((window.lateness_us for window in windows), default=0)
+        return max((one.lateness_us for one in nodes if node in upstream(one)), default=0)
 
     def extra_us(self, node: Node) -> int:
-        """How far Spark's one watermark is behind that of a node with less lateness than the longest.
+        """How far Spark's one watermark lags that of a node with less lateness than the longest.
 
-        Behind another window nothing: its results come as late as Spark's watermark does.
+        Downstream of another window it is 0: its results come as late as Spark's watermark does.
         """
-        own = node.lateness_us if isinstance(node, Grouped) else 0
-        windows = [one for one in upstream(node) if isinstance(one, Grouped) and one != node]
+        windows = [one for one in upstream(node) if one.window is not None and one != node]
         ahead = (
-            0 if any(time in upstream(window) for window in windows) else self.lateness_us(time) - own
-            for time in times_of(node)
+            0 if any(time in upstream(window) for window in windows) else self.lateness_us(time) - node.lateness_us
+            for time in event_times_of(node)
         )
         return min(ahead, default=0)
 
-    def mark(self, node: Node) -> Mark:
-        """The watermark that a node goes by: the smallest of the event times that its rows came through."""
-        return self._mark(times_of(node))
+    def watermark(self, node: Node) -> WatermarkSpec:
+        """The watermark that a node uses: the smallest of the event times that its rows came through."""
+        return self._spec(event_times_of(node))
 
     @property
-    def whole_mark(self) -> Mark:
+    def query_watermark(self) -> WatermarkSpec:
         """The watermark of the query: the smallest of all its event times."""
-        return self._mark([node for node in self.nodes if isinstance(node, EventTime)])
+        return self._spec(event_times_in(self.nodes))
 
     @property
-    def marks(self) -> tuple[Mark, ...]:
-        """The marks of all nodes of the query that put late rows aside."""
-        return tuple(dict.fromkeys(self.mark(node) for node in self.nodes if parts_late(node)))
+    def watermarks(self) -> tuple[WatermarkSpec, ...]:
+        """The watermarks of all nodes of the query that divert late rows."""
+        return tuple(dict.fromkeys(self.watermark(node) for node in self.nodes if splits_late_rows(node)))
 
-    def mark_column(self, node: Node) -> str:
-        """The hidden column that carries the watermark of a node."""
-        return mark_column(self.marks.index(self.mark(node)))
+    def watermark_column(self, node: Node) -> str:
+        """The internal column that carries the watermark of a node."""
+        return watermark_column(self.watermarks.index(self.watermark(node)))
 
     def time_range(self, node: EventTime) -> TimeRange:
-        """The times that an event time takes."""
+        """The range of times that an event time accepts."""
         return time_range(node, self.nodes or self.graph.nodes, self.first_us)
 
-    def _mark(self, times: Sequence[EventTime]) -> Mark:
+    def _spec(self, times: Sequence[EventTime]) -> WatermarkSpec:
         allowed = min((self.lateness_us(time) for time in times), default=0)
-        return Mark(tuple(sorted({(time_key(time), time.max_delay_us) for time in times})), allowed, self.first_us)
+        return WatermarkSpec(
+            tuple(sorted({(time_key(time), time.max_delay_us) for time in times})), allowed, self.first_us
+        )
 
 
 def column(name: str) -> Column:
-    """A column by its bare name, whatever signs it holds."""
+    """A column by its bare name, whatever characters it has."""
     return F.col(f"`{name.replace('`', '``')}`")
 
 
@@ -143,9 +143,9 @@ def with_key(frame: DataFrame, sink: Sink) -> DataFrame:
     return frame.withColumns(added) if added else frame
 
 
-def keep_hidden(frame: DataFrame) -> list[Column]:
-    """The hidden columns of a frame, to be carried along."""
-    return [column(name) for name in hidden(frame.columns)]
+def carried_columns(frame: DataFrame) -> list[Column]:
+    """The internal columns of a frame, to be carried along."""
+    return [column(name) for name in internal_columns(frame.columns)]
 
 
 def row(node: Node) -> Column:
@@ -156,3 +156,37 @@ def row(node: Node) -> Column:
 def sql_name(name: str) -> str:
     """A bare name as SQL."""
     return quoted(name)
+
+
+SPARK_TIME = PREFIX + "spark_time"
+DELAY_KEY = "spark.watermarkDelayMs"
+
+
+def time_column(node: EventTime, context: Context) -> str:
+    """Return the column by which Spark follows an event time; its watermark operator is found by that name."""
+    return f"{SPARK_TIME}_{context.nodes.index(node)}" if node in context.nodes else SPARK_TIME
+
+
+def to_spark(time: Column, context: Context, later_us: int = 0) -> Column:
+    """Return an event time as Spark counts it, so much later."""
+    return F.timestamp_micros(F.unix_micros(time) + F.lit(later_us - context.first_us))
+
+
+def from_spark(time: Column, context: Context, later_us: int = 0) -> Column:
+    """Return what Spark counts as an event time, so much later."""
+    return F.timestamp_micros(F.unix_micros(time) + F.lit(later_us + context.first_us))
+
+
+def known_to_spark(time: Column, name: str) -> Column:
+    """Let Spark know that a column is one that its watermark is compared with."""
+    return time.alias(name, metadata={DELAY_KEY: 0})
+
+
+def with_spark_time(frame: DataFrame, context: Context, later_us: int = 0) -> DataFrame:
+    """Add the column for Spark's own windows, so much later than the event time."""
+    return frame.withColumn(SPARK_TIME, known_to_spark(to_spark(column(EVENT_TIME), context, later_us), SPARK_TIME))
+
+
+def window_name(node: Grouped) -> str:
+    """Return the name of Spark's window in its state: "window", unless a column of the results has that name."""
+    return OTHER_WINDOW if "window" in node.schema.names else "window"

@@ -1,4 +1,4 @@
-"""Joins of two streams as Spark's own: both sides wait in its state until the watermark says that none can match.
+"""Joins of two streams, as Spark's own: both sides wait in its state until the watermark has passed every match.
 
 Each side goes in as its keys, its time and one struct with the rest, so that state keeps its form whatever is selected
 after it. Spark takes a row at the watermark itself for late; design.md says before it, hence the microsecond.
@@ -12,13 +12,12 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.plan.joins import LATE, Join, Paired
-from penstock.plan.lags import lag_us
-from penstock.spark.hidden import EVENT_TIME, PREFIX
-from penstock.spark.lowering.context import Context, column
-from penstock.spark.lowering.gates import late_aside
+from penstock.plan.operators.joins import LATE, Join, Paired
+from penstock.plan.physical.watermark_lag import lag_us
+from penstock.spark.lowering.context import Context, column, from_spark, known_to_spark, to_spark
 from penstock.spark.lowering.lower import lower
-from penstock.spark.lowering.spark_time import from_spark, known_to_spark, to_spark
+from penstock.spark.lowering.side_outputs import divert_late_rows
+from penstock.spark.tasks.internal_columns import EVENT_TIME, PREFIX
 from penstock.windows import Window
 
 _HOW = {"semi": "left_semi", "anti": "left", "full": "full_outer"}
@@ -27,7 +26,9 @@ L, R = PREFIX + "l_", PREFIX + "r_"
 
 @lower.register
 def _join(node: Join, context: Context, left: DataFrame, right: DataFrame) -> DataFrame:
-    left, right = (late_aside(frame, node, context, side) for frame, side in zip((left, right), LATE, strict=True))
+    left, right = (
+        divert_late_rows(frame, node, context, side) for frame, side in zip((left, right), LATE, strict=True)
+    )
     paired = node.paired
     rest = list(paired.rest) if node.how != "anti" else []
     mine = _side(left, L, [key for key, _ in node.on], paired.left.names, node, context)

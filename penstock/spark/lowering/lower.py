@@ -8,18 +8,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from penstock.errors import PipelineError
-from penstock.native.time_checks import reasons as time_reasons
-from penstock.plan.explode import Explode
+from penstock.native.steps import reasons as time_reasons
 from penstock.plan.graph import upstream
-from penstock.plan.node import Node
-from penstock.plan.nodes import Drop, EventTime, Filter, Rename, Select, Union, WithColumns
-from penstock.plan.queries import goes_by_time, time_key
-from penstock.plan.stateful import Grouped
-from penstock.spark.hidden import EVENT_TIME, ORDER, ORIGIN, TICK, WATERMARK
-from penstock.spark.lowering.attempts import attempted, without_attempts
-from penstock.spark.lowering.context import Context, column, keep_hidden
-from penstock.spark.lowering.gates import NewestTimes, reject_where
-from penstock.spark.lowering.spark_time import time_column, to_spark
+from penstock.plan.operators.explode import Explode
+from penstock.plan.operators.node import Node
+from penstock.plan.operators.stateless import Drop, EventTime, Filter, Rename, Select, Union, WithColumns
+from penstock.plan.physical.queries import needs_watermark, time_key
+from penstock.spark.lowering.context import Context, carried_columns, column, time_column, to_spark
+from penstock.spark.lowering.fallible_expressions import attempted, without_attempts
+from penstock.spark.lowering.side_outputs import NewestTimes, reject_rows
+from penstock.spark.tasks.internal_columns import EVENT_TIME, ORDER, ORIGIN, TICK, WATERMARK
 
 
 @singledispatch
@@ -33,7 +31,7 @@ def lower(node: Node, context: Context, *inputs: DataFrame) -> DataFrame:
 def _select(node: Select, context: Context, frame: DataFrame) -> DataFrame:
     frame, values = attempted(frame, node, context, [sql for _, sql in node.columns])
     chosen = [value.alias(name) for (name, _), value in zip(node.columns, values, strict=True)]
-    return frame.select(*chosen, *keep_hidden(frame))
+    return frame.select(*chosen, *carried_columns(frame))
 
 
 @lower.register
@@ -41,7 +39,7 @@ def _with_columns(node: WithColumns, context: Context, frame: DataFrame) -> Data
     frame, values = attempted(frame, node, context, [sql for _, sql in node.columns])
     new = dict(zip(dict(node.columns), values, strict=True))
     chosen = [new[n].alias(n) if n in new else column(n) for n in node.schema.names]
-    return frame.select(*chosen, *keep_hidden(frame))
+    return frame.select(*chosen, *carried_columns(frame))
 
 
 @lower.register
@@ -56,20 +54,20 @@ def _explode(node: Explode, context: Context, frame: DataFrame) -> DataFrame:
     outer = {"explode": F.explode_outer, "posexplode": F.posexplode_outer, "inline": F.inline_outer}
     frame, (value,) = attempted(frame, node, context, [node.argument])
     made = (outer if node.outer else call)[node.function](value).alias(*node.names)
-    rows = frame.select(*map(column, node.input.schema.names), *keep_hidden(frame), made)
+    rows = frame.select(*map(column, node.input.schema.names), *carried_columns(frame), made)
     return context.counted(without_attempts(rows), node)
 
 
 @lower.register
 def _drop(node: Drop, context: Context, frame: DataFrame) -> DataFrame:
-    return frame.select(*map(column, node.schema.names), *keep_hidden(frame))
+    return frame.select(*map(column, node.schema.names), *carried_columns(frame))
 
 
 @lower.register
 def _rename(node: Rename, context: Context, frame: DataFrame) -> DataFrame:
     old = dict(node.names)
     renamed = [column(old.get(name, name)).alias(name) for name in node.schema.names]
-    return frame.select(*renamed, *keep_hidden(frame))
+    return frame.select(*renamed, *carried_columns(frame))
 
 
 @lower.register
@@ -89,11 +87,11 @@ def _event_time(node: EventTime, context: Context, frame: DataFrame) -> DataFram
 
 
 def timed(frame: DataFrame, node: EventTime, context: Context) -> DataFrame:
-    """Give rows their event time, and put those aside that have none; Spark does not know of it yet."""
+    """Give rows their event time, and reject those without one; Spark does not know of it yet."""
     frame = _with_usable_times(frame, node, context).drop(ORIGIN)
     return frame.select(
         *map(column, node.schema.names),
-        *keep_hidden(frame),
+        *carried_columns(frame),
         column(node.column).alias(EVENT_TIME),
         F.lit(False).alias(TICK),
     )
@@ -108,15 +106,15 @@ def watermarked(frame: DataFrame, node: EventTime, context: Context, *, ticks: b
     if ticks and context.clock is not None:
         mine = column("only").isNull() | (column("only") == F.lit(time_key(node)))
         frame = frame.unionByName(_ticks(frame, context.clock.filter(mine)))
-    if not any(goes_by_time(one) and node in upstream(one) for one in context.nodes or context.graph.nodes):
-        # Nobody waits for this time here, so it must not hold up others.
+    if not any(needs_watermark(one) and node in upstream(one) for one in context.nodes or context.graph.nodes):
+        # No node here waits for this time, so it must not hold up others.
         return context.counted(frame, node).filter(~column(TICK)).drop(TICK)
-    # Spark counts in milliseconds; it must not be ahead of the marks that rows are late by.
+    # Spark counts in milliseconds; it must not be ahead of the watermarks by which rows are late.
     delay_ms = -(-(node.max_delay_us + context.lateness_us(node)) // 1000)
     name = time_column(node, context)
     timed = frame.withColumn(name, to_spark(column(EVENT_TIME), context))
-    marked = timed.withWatermark(name, f"{delay_ms + _holds_sessions(node, context)} milliseconds")
-    return context.counted(marked, node).filter(~column(TICK)).drop(TICK, name)
+    delayed = timed.withWatermark(name, f"{delay_ms + _holds_sessions(node, context)} milliseconds")
+    return context.counted(delayed, node).filter(~column(TICK)).drop(TICK, name)
 
 
 def _holds_sessions(node: EventTime, context: Context) -> int:
@@ -125,12 +123,12 @@ def _holds_sessions(node: EventTime, context: Context) -> int:
     Spark ends a session when its watermark has reached its end; a row at the watermark is not late.
     """
     nodes = context.nodes or context.graph.nodes
-    windows = (one.window for one in nodes if isinstance(one, Grouped) and node in upstream(one))
-    return int(any(window is not None and window.kind == "session" for window in windows))
+    windows = (one.window for one in nodes if one.window is not None and node in upstream(one))
+    return int(any(window.kind == "session" for window in windows))
 
 
 def _with_usable_times(frame: DataFrame, node: EventTime, context: Context) -> DataFrame:
-    """Put rows aside whose time is missing or out of range."""
+    """Reject rows whose time is missing or out of range."""
     if not context.calls_python:
         return frame
     times = context.time_range(node)
@@ -141,7 +139,7 @@ def _with_usable_times(frame: DataFrame, node: EventTime, context: Context) -> D
     if ORIGIN in frame.columns:
         context.partitioned.add(node)
         newest = NewestTimes(time_key(node), column(ORIGIN), at)
-    return reject_where(frame, bad, lambda rows: time_reasons(name, rows.column(name), times), node, context, newest)
+    return reject_rows(frame, bad, lambda rows: time_reasons(name, rows.column(name), times), node, context, newest)
 
 
 def _ticks(timed: DataFrame, clock: DataFrame) -> DataFrame:

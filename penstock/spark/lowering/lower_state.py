@@ -5,22 +5,21 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.keyed.duplicates import Duplicates
-from penstock.plan.lags import lag_us
-from penstock.plan.partials import Halves, halves
-from penstock.plan.stateful import Aggregate, Deduplicate, Distinct, Grouped, Reduce, Top
+from penstock.keyed.deduplication import Deduplicator
+from penstock.plan.operators.deduplication import Deduplicate, Distinct
+from penstock.plan.operators.stateful import Aggregate, Grouped, Reduce, Top
+from penstock.plan.operators.two_phase_aggregates import TwoPhaseAggregate, two_phase
+from penstock.plan.physical.watermark_lag import lag_us
 from penstock.schema import Schema
-from penstock.spark.hidden import EVENT_TIME
-from penstock.spark.lowering.attempts import checked
 from penstock.spark.lowering.buckets import bucketed
-from penstock.spark.lowering.context import Context, column
-from penstock.spark.lowering.gates import late_aside
+from penstock.spark.lowering.context import SPARK_TIME, Context, column, from_spark, window_name, with_spark_time
+from penstock.spark.lowering.fallible_expressions import checked
 from penstock.spark.lowering.lower import lower
-from penstock.spark.lowering.python_state import aggregated, collected, finished, folded, reduced, running
-from penstock.spark.lowering.ranks import BEST, best_rows, ranked
-from penstock.spark.lowering.spark_time import SPARK_TIME, from_spark, window_name, with_spark_time
-from penstock.spark.lowering.window_buckets import in_buckets
-from penstock.spark.types import schema_of
+from penstock.spark.lowering.python.aggregators import aggregated, collected, finished, folded, reduced, running
+from penstock.spark.lowering.side_outputs import divert_late_rows
+from penstock.spark.lowering.window_buckets import BEST, best_rows, in_buckets, ranked
+from penstock.spark.tasks.internal_columns import EVENT_TIME
+from penstock.spark.tasks.spark_types import schema_of
 from penstock.windows import Window
 
 
@@ -30,9 +29,9 @@ def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataF
 
     Spark's `dropDuplicatesWithinWatermark` compares rows with the watermark, so its result depends on where epochs end.
     """
-    frame = late_aside(frame, node, context)
+    frame = divert_late_rows(frame, node, context)
     output = Schema(tuple(field for field in schema_of(frame) if field.name != EVENT_TIME))
-    step = Duplicates(node.keys, node.within_us, EVENT_TIME)
+    step = Deduplicator(node.keys, node.within_us, EVENT_TIME)
     keys = [column(name) for name in node.keys]
     return context.counted(bucketed(frame, keys, step, output, context, node, timed=True), node)
 
@@ -51,12 +50,12 @@ def _unsigned(name: str, zeros: dict[str, Column]) -> Column:
 
 @lower.register
 def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame:
-    frame = checked(late_aside(frame, node, context), node, context)
+    frame = checked(divert_late_rows(frame, node, context), node, context)
     if node.bucketed:
         return in_buckets(frame, node, context)
     if node.window is None and node.python:
         return context.counted(running(frame, node, context), node)
-    split = halves(node)
+    split = two_phase(node)
     if isinstance(split, str):
         frame = with_spark_time(frame, context, lag_us(node)) if node.window else frame
         return _results(aggregated(frame, node, _groups(node, context), context), node, context)
@@ -65,7 +64,7 @@ def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame
 
 @lower.register
 def _reduce(node: Reduce, context: Context, frame: DataFrame) -> DataFrame:
-    frame = late_aside(frame, node, context)
+    frame = divert_late_rows(frame, node, context)
     if node.bucketed:
         return in_buckets(frame, node, context)
     if node.window is None:
@@ -77,7 +76,7 @@ def _reduce(node: Reduce, context: Context, frame: DataFrame) -> DataFrame:
 @lower.register
 def _top(node: Top, context: Context, frame: DataFrame) -> DataFrame:
     """Keep the best rows of a group in Spark's state; it drops the others before and after the shuffle."""
-    frame = checked(late_aside(frame, node, context), node, context)
+    frame = checked(divert_late_rows(frame, node, context), node, context)
     if node.bucketed:
         return in_buckets(frame, node, context)
     frame = with_spark_time(frame, context, lag_us(node)) if node.window else frame
@@ -85,12 +84,12 @@ def _top(node: Top, context: Context, frame: DataFrame) -> DataFrame:
     return _results(ranked(best, node), node, context)
 
 
-def _partials_of_rows(frame: DataFrame, node: Aggregate, split: Halves, context: Context) -> DataFrame:
+def _partials_of_rows(frame: DataFrame, node: Aggregate, split: TwoPhaseAggregate, context: Context) -> DataFrame:
     frame = folded(frame, node, context, split.fold_name)
     return frame.withColumns({split.name(i): F.expr(partial.of_row) for i, partial in enumerate(split.partials)})
 
 
-def merged(frame: DataFrame, node: Aggregate, split: Halves, context: Context) -> DataFrame:
+def merged(frame: DataFrame, node: Aggregate, split: TwoPhaseAggregate, context: Context) -> DataFrame:
     """Merge partial results: those that the scan made, or those of single rows.
 
     Spark's state holds what is computed here in this order. Results stand behind the count, past which Spark moves

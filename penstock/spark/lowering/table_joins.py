@@ -1,4 +1,4 @@
-"""Joins with a table: Spark's own broadcast hash join, over a source that reads what the epoch should see.
+"""Joins with a table: Spark's own broadcast hash join, over a source that reads the version for the epoch.
 
 Spark plans the table's source once and reads it in every epoch, where the task finds the version by the epoch's number.
 """
@@ -14,38 +14,38 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from penstock.connectors.tables.reading import TableSource
+from penstock.connectors.tables.source import TableSource
 from penstock.errors import PenstockError
-from penstock.folders import Folder
-from penstock.plan.joins import JoinTable
+from penstock.plan.operators.joins import JoinTable
 from penstock.schema import Field, Schema
-from penstock.spark.epochs.scan import current_epoch
-from penstock.spark.epochs.staging import Staging
-from penstock.spark.hidden import EVENT_TIME, PREFIX
-from penstock.spark.lowering.context import Context, column, keep_hidden
+from penstock.spark.lowering.context import Context, carried_columns, column
 from penstock.spark.lowering.lower import lower
 from penstock.spark.lowering.table_versions import UNTIL, Versions
+from penstock.spark.tasks.internal_columns import EVENT_TIME, PREFIX
+from penstock.spark.tasks.staging import Staging
+from penstock.spark.tasks.task_context import current_epoch
+from penstock.storage.folders import Folder
 
 _HOW = {"semi": "left_semi", "anti": "left_anti"}
 T = PREFIX + "t_"
-# More than Spark keeps of its own epochs, by default.
+# More than the epochs that Spark retains by default.
 KEPT_EPOCHS = 200
 
 
 @lower.register
 def _join_table(node: JoinTable, context: Context, frame: DataFrame) -> DataFrame:
     paired = node.paired
-    there = _table(node, context)
+    table = _table(node, context)
     # Names of its own keep the table's columns apart from the stream's, whatever they are called.
-    renamed = there.select(*(column(name).alias(f"{T}{name}") for name in there.columns))
+    renamed = table.select(*(column(name).alias(f"{T}{name}") for name in table.columns))
     same = [column(left) == _of(right) for left, right in node.on]
     met = frame.join(F.broadcast(renamed), [*same, *_applies(node)], _HOW.get(node.how, node.how))
     rest = [_of(name).alias(new) for name, new in paired.rest.items()]
-    return context.counted(met.select(*map(column, paired.left.names), *rest, *keep_hidden(frame)), node)
+    return context.counted(met.select(*map(column, paired.left.names), *rest, *carried_columns(frame)), node)
 
 
 def _applies(node: JoinTable) -> list[Column]:
-    """Say which version of a row applied at the stream's event time."""
+    """Return the condition that a version of a row applied at the stream's event time."""
     if not node.asof or node.valid_from is None:
         return []
     time, since, until = column(EVENT_TIME), _of(node.valid_from), _of(UNTIL)
@@ -60,7 +60,7 @@ def _of(name: str) -> Column:
 
 
 def versions_folder(node: JoinTable, context: Context) -> Folder:
-    """Return where the versions of a join's table are."""
+    """Return the folder of the versions of a join's table."""
     return context.staging.folder / "tables" / context.name(node)
 
 
@@ -86,7 +86,7 @@ def _table(node: JoinTable, context: Context) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Reader(DataSourceReader):
-    """Gives the rows of the version that the task's epoch sees."""
+    """Reads the version that the task's epoch sees."""
 
     versions: Versions
     shape: Schema

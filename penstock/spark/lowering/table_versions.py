@@ -1,8 +1,8 @@
-"""The versions of a table that a stream is joined with: which one each epoch sees, kept until no replay asks for it.
+"""The versions of a table that a stream is joined with: which one each epoch sees, stored until no replay needs it.
 
 Spark reads the table before the epoch's other tasks run, in one task. That task decides: it reads the table again if it
-is time to, and notes durably, once, which version the epoch sees. So an epoch that is computed again after a crash sees
-the same rows.
+is time to, and writes durably, once, which version the epoch sees. So an epoch that is computed again after a crash
+sees the same rows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.tables.reading import TableSource
+from penstock.connectors.tables.source import TableSource
 from penstock.durations import span_text
 from penstock.errors import CheckpointDamaged, PenstockError, SourceFailed
-from penstock.folders import Folder
-from penstock.folders.journal import LOST
-from penstock.spark.hidden import PREFIX
+from penstock.spark.tasks.internal_columns import PREFIX
+from penstock.storage.folders import Folder
+from penstock.storage.journals import LOST
 
 UNTIL = PREFIX + "until"
 NEWEST = "newest.json"
@@ -49,18 +49,18 @@ class Versions:
         return self._rows(self._decided(epoch) if epoch >= 0 else self._newest())
 
     def _decided(self, epoch: int) -> str:
-        noted = self.folder / "epochs"
-        before = noted.read(str(epoch))
+        decided = self.folder / "epochs"
+        before = decided.read(str(epoch))
         if before is not None:
             return before.decode()
         # Another task of the same epoch may be reading the table for another branch.
         with contextlib.suppress(FileExistsError):
-            noted.write(str(epoch), self._newest().encode(), once=True)
-        self._forget(epoch - self.kept_epochs)
-        return (noted.read(str(epoch)) or b"").decode()
+            decided.write(str(epoch), self._newest().encode(), once=True)
+        self._expire(epoch - self.kept_epochs)
+        return (decided.read(str(epoch)) or b"").decode()
 
     def _newest(self) -> str:
-        """Return the newest version, read anew if it is time to."""
+        """Return the newest version, read again if it is time to."""
         known = json.loads(self.folder.read(NEWEST) or "{}")
         pause = self.refresh_s if "away" not in known else min(self.refresh_s, RETRY_S)
         if known and 0 <= time.time() - known["at"] < pause:
@@ -74,12 +74,12 @@ class Versions:
             error.node = error.node or self.label
             if not known or not error.transient:
                 raise
-            now = self._away(known, error)
+            now = self._unreadable(known, error)
         self.folder.write(NEWEST, json.dumps(now).encode())
         return str(now["version"])
 
-    def _away(self, known: dict[str, Any], error: PenstockError) -> dict[str, Any]:
-        """Keep the last version, and since when there is no newer one, which the driver reports; not for ever."""
+    def _unreadable(self, known: dict[str, Any], error: PenstockError) -> dict[str, Any]:
+        """Stay with the last version, and record since when, which the driver reports; up to `max_staleness`."""
         now = time.time()
         away = known.get("away") or {"since": now, "read": known["at"], "why": error.message, "hint": error.hint}
         if now - away["since"] > self.max_staleness_s:
@@ -116,18 +116,18 @@ class Versions:
                 return pa.ipc.open_file(pa.memory_map(str(self.folder.local / version))).read_all()
             return pa.ipc.open_file(self.folder.read(version)).read_all()
         except (FileNotFoundError, TypeError, pa.ArrowInvalid) as error:
-            message = f"{self.folder}/{version}, the table as an epoch saw it, is damaged or gone: {error}"
+            message = f"{self.folder}/{version}, the table as an epoch saw it, is damaged or missing: {error}"
             raise CheckpointDamaged(message, node=self.label, hint=LOST) from error
 
-    def _forget(self, before: int) -> None:
-        """Drop what no epoch from this one on sees."""
-        noted = self.folder / "epochs"
-        old = [name for name in noted.names() if name.isdigit() and int(name) < before]
+    def _expire(self, before: int) -> None:
+        """Delete what no epoch from this one on needs."""
+        decided = self.folder / "epochs"
+        old = [name for name in decided.names() if name.isdigit() and int(name) < before]
         if len(old) < self.kept_epochs:
             return
         for name in old:
-            noted.remove(name)
-        seen = {(noted.read(name) or b"").decode() for name in noted.names()}
+            decided.remove(name)
+        seen = {(decided.read(name) or b"").decode() for name in decided.names()}
         seen |= {json.loads(self.folder.read(NEWEST) or "{}").get("version")}
         for name in self.folder.names():
             if name.endswith(".arrow") and name not in seen:
@@ -135,7 +135,7 @@ class Versions:
 
 
 def _all_known(rows: pa.Table, names: list[str]) -> pa.Array:
-    """Say of each row whether all its keys are there: one without can never be met."""
+    """Say of each row whether no key is null: one with a null never matches."""
     known = pa.array([True] * rows.num_rows, pa.bool_())
     for name in names:
         known = pc.and_(known, pc.is_valid(rows.column(name)))

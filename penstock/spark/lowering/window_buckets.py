@@ -7,25 +7,28 @@ in the bucket's state; Spark makes the results of what the step gives.
 from __future__ import annotations
 
 import re
+from functools import singledispatch
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.aggregates import Aggregator
+from penstock.errors import PipelineError
 from penstock.native.count_windows import CountWindows
-from penstock.native.cut_sessions import CutSessions
 from penstock.native.early_windows import EarlyWindows
 from penstock.native.panes import LISTS, Panes, merge_of
-from penstock.plan.merges import PREFIX as PARTIAL
-from penstock.plan.partials import Halves, halves
-from penstock.plan.stateful import WINDOW_TYPES, Aggregate, Grouped, Reduce, Top
+from penstock.native.session_windows import SessionWindows
+from penstock.plan.operators.partial_aggregates import PREFIX as PARTIAL
+from penstock.plan.operators.stateful import WINDOW_TYPES, Aggregate, Grouped, Reduce, Top, is_ordered
+from penstock.plan.operators.two_phase_aggregates import TwoPhaseAggregate, two_phase
 from penstock.schema import Field, Schema, quoted
-from penstock.spark.hidden import EVENT_TIME
 from penstock.spark.lowering.buckets import Step, bucketed
-from penstock.spark.lowering.context import Context, column, keep_hidden
-from penstock.spark.lowering.python_state import OUT, Reducer, finished, finished_row, row_partial
-from penstock.spark.lowering.ranks import BEST, order_of, ranked
-from penstock.spark.types import schema_of
+from penstock.spark.lowering.context import Context, carried_columns, column
+from penstock.spark.lowering.python.aggregators import OUT, Reducer, finished, finished_row, row_partial
+from penstock.spark.tasks.internal_columns import EVENT_TIME, PREFIX
+from penstock.spark.tasks.spark_types import schema_of
+
+Partials = tuple[list[Column], list[tuple[str, str]]]
 
 
 def in_buckets(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
@@ -36,7 +39,7 @@ def in_buckets(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
     keys = [column(name) for name in node.keys]
     late = _late(given, node, context)
     windows = bucketed(given, keys, _step(node, panes, late), output, context, node, timed=node.event_time)
-    results = _results(windows, node, context)
+    results = _results(node, windows, context)
     time = [column(EVENT_TIME)] if node.event_time else []
     return context.counted(results.select(*map(column, node.schema.names), *time), node)
 
@@ -48,36 +51,48 @@ def _step(node: Grouped, panes: Panes, late: str | None) -> Step:
     if window.kind == "count":
         return CountWindows(panes, window)
     if window.kind == "session":
-        return CutSessions(panes, window, by_clock)
+        return SessionWindows(panes, window, by_clock)
     every = node.emit if isinstance(node.emit, int) else 0 if node.emit == "updates" else None
     return EarlyWindows(panes, window, every, by_clock, late)
 
 
 def _late(given: DataFrame, node: Grouped, context: Context) -> str | None:
     """Return the watermark by which windows had ended when the rows came, where one row has several windows."""
-    if not node.sides or context.mark_column(node) not in given.columns:
+    if not node.sides or context.watermark_column(node) not in given.columns:
         return None
-    return f"{context.mark_column(node)} - {node.lateness_us}"
+    return f"{context.watermark_column(node)} - {node.lateness_us}"
 
 
 def _partials(frame: DataFrame, node: Grouped, context: Context) -> tuple[DataFrame, Panes]:
     """Return the partial results of single rows, and how they are merged."""
     made, merges = _columns(node, context)
-    given = frame.select(*map(column, node.keys), *made, *keep_hidden(frame))
+    given = frame.select(*map(column, node.keys), *made, *carried_columns(frame))
     wanted = (*node.keys, *(name for name, _ in merges))
     rows = Schema(tuple(field for field in schema_of(given) if field.name in wanted))
     return given, Panes(node.keys, tuple(merges), rows)
 
 
-def _columns(node: Grouped, context: Context) -> tuple[list[Column], list[tuple[str, str]]]:
+@singledispatch
+def _columns(node: Grouped, context: Context) -> Partials:
     """Return the partial columns, and the SQL that merges each."""
-    if isinstance(node, Top):
-        row = F.struct(*map(column, node.input.schema.names))
-        best = F.array(F.struct(F.expr(order_of(node)).alias("by"), row.alias("row")))
-        return [best.alias(BEST)], [(BEST, LISTS.format(BEST))]
-    if isinstance(node, Reduce):
-        return [_folded(Reducer(node), node, context).alias(OUT)], [(OUT, LISTS.format(OUT))]
-    assert isinstance(node, Aggregate)
+    message = f"{node.kind} has no form in buckets of keys"
+    raise PipelineError(message, node=context.name(node))
+
+
+@_columns.register
+def _top_columns(node: Top, context: Context) -> Partials:
+    row = F.struct(*map(column, node.input.schema.names))
+    best = F.array(F.struct(F.expr(order_of(node)).alias("by"), row.alias("row")))
+    return [best.alias(BEST)], [(BEST, LISTS.format(BEST))]
+
+
+@_columns.register
+def _reduce_columns(node: Reduce, context: Context) -> Partials:
+    return [_folded(Reducer(node), node, context).alias(OUT)], [(OUT, LISTS.format(OUT))]
+
+
+@_columns.register
+def _aggregate_columns(node: Aggregate, context: Context) -> Partials:
     split = _split(node)
     made = [F.expr(partial.of_row).alias(split.name(i)) for i, partial in enumerate(split.partials)]
     merges = [(split.name(i), merge_of(i, split.partials, PARTIAL)) for i in range(len(split.partials))]
@@ -95,23 +110,35 @@ def _folded(aggregator: Aggregator, node: Grouped, context: Context) -> Column:
     return F.array(row_partial(aggregator, node, context, at))
 
 
-def _split(node: Aggregate) -> Halves:
-    split = halves(node)
+def _split(node: Aggregate) -> TwoPhaseAggregate:
+    split = two_phase(node)
     assert not isinstance(split, str)
     return split
 
 
-def _results(windows: DataFrame, node: Grouped, context: Context) -> DataFrame:
+@singledispatch
+def _results(node: Grouped, windows: DataFrame, context: Context) -> DataFrame:
     """Make results of merged partials."""
-    if isinstance(node, Top):
-        sooner = "CASE WHEN a.by > b.by THEN -1 WHEN a.by < b.by THEN 1 ELSE 0 END"
-        best = f"transform(slice(array_sort({BEST}, (a, b) -> {sooner}), 1, {node.n}), one -> one.row)"
-        return ranked(windows.withColumn(BEST, F.expr(best)), node)
-    if isinstance(node, Reduce):
-        rest = [name for name in node.schema.names if name not in (*node.keys, *node.window_columns)]
-        parts = {name: F.col(f"{OUT}.{quoted(name)}") for name in rest}
-        return finished_row(windows, node, context).withColumns(parts)
-    assert isinstance(node, Aggregate)
+    message = f"{node.kind} has no form in buckets of keys"
+    raise PipelineError(message, node=context.name(node))
+
+
+@_results.register
+def _top_results(node: Top, windows: DataFrame, context: Context) -> DataFrame:
+    sooner = "CASE WHEN a.by > b.by THEN -1 WHEN a.by < b.by THEN 1 ELSE 0 END"
+    best = f"transform(slice(array_sort({BEST}, (a, b) -> {sooner}), 1, {node.n}), one -> one.row)"
+    return ranked(windows.withColumn(BEST, F.expr(best)), node)
+
+
+@_results.register
+def _reduce_results(node: Reduce, windows: DataFrame, context: Context) -> DataFrame:
+    rest = [name for name in node.schema.names if name not in (*node.keys, *node.window_columns)]
+    parts = {name: F.col(f"{OUT}.{quoted(name)}") for name in rest}
+    return finished_row(windows, node, context).withColumns(parts)
+
+
+@_results.register
+def _aggregate_results(node: Aggregate, windows: DataFrame, context: Context) -> DataFrame:
     split = _split(node)
     merged = {name: F.expr(_of_one(sql)) for name, sql in split.merges}
     merged |= {result: column(split.fold_name(result)) for result in split.folded}
@@ -129,3 +156,29 @@ def _of_one(merge: str) -> str:
     found = re.search(rf"{PARTIAL}\d+", merge)
     assert found is not None
     return found.group()
+
+
+BEST = PREFIX + "best"
+_PLACE = PREFIX + "place"
+
+
+def best_rows(node: Top) -> str:
+    """Return the aggregate that collects whole rows, the largest first; ties are ordered by all columns."""
+    row = f"struct({', '.join(map(quoted, node.input.schema.names))})"
+    return f"max_by({row}, {order_of(node)}, {node.n})"
+
+
+def order_of(node: Top) -> str:
+    """Return what rows are ordered by, as one value: a type without an order is ordered as text."""
+    ties = (quoted(f.name) if is_ordered(f.type) else f"to_json({quoted(f.name)})" for f in node.input.schema)
+    parts = (f"'o{place}', {sql}" for place, sql in enumerate((node.by, *ties)))
+    return f"named_struct({', '.join(parts)})"
+
+
+def ranked(frame: DataFrame, node: Top) -> DataFrame:
+    """Make a row of each place in the array."""
+    groups = [column(name) for name in frame.columns if name != BEST]
+    rows = frame.select(*groups, F.posexplode(BEST).alias(_PLACE, BEST))
+    given = (*node.keys, *node.window_columns, "rank")
+    rest: list[Column] = [F.col(f"{BEST}.{quoted(name)}") for name in node.schema.names if name not in given]
+    return rows.select(*groups, *rest, (column(_PLACE) + 1).alias("rank"))

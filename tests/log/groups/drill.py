@@ -7,10 +7,10 @@ from itertools import count
 from typing import Any
 
 from penstock.log.errors import ErrorCode
-from penstock.log.groups.events import Event, Heartbeat, Join, Joined, Reply, Sync, Synced, Tick
-from penstock.log.groups.events import Store as StoreGroup
-from penstock.log.groups.group import Group
-from penstock.log.groups.machine import handle
+from penstock.log.groups.classic.events import Event, Heartbeat, Join, Joined, Reply, Sync, Synced, Tick
+from penstock.log.groups.classic.events import Store as StoreGroup
+from penstock.log.groups.classic.group import Group
+from penstock.log.groups.classic.machine import handle
 
 SESSION, REBALANCE = 10_000, 60_000
 

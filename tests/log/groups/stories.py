@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from penstock.log.groups.events import Joined, Sync, Synced
+from penstock.log.groups.classic.events import Joined, Sync, Synced
 from penstock.log.groups.formats import Committed
 from tests.log.groups.drill import join
 from tests.log.transactions.brokers import Still, running
@@ -56,7 +56,7 @@ async def only_member(broker: Still, group: str, **more: object) -> tuple[Joined
     first = await broker.groups.join(group, join(**more))
     asked = join(first.member_id, **more) if first.member_id else join(**more)
     waiting = asyncio.create_task(broker.groups.join(group, asked))
-    await pass_time(broker, broker.groups.rules.initial_delay + 10)
+    await pass_time(broker, broker.groups.settings.initial_delay + 10)
     joined = await waiting
     parts = {joined.member_id: b"everything"}
     sync = Sync(generation=joined.generation, member_id=joined.member_id, assignments=parts)

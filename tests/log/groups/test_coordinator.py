@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.groups.events import Commit, Heartbeat, Leave, Sync
-from penstock.log.groups.expiry import expired_offsets
+from penstock.log.groups.classic.events import Commit, Heartbeat, Leave, Sync
+from penstock.log.groups.classic.group import State
 from penstock.log.groups.formats import OffsetKey
-from penstock.log.groups.group import State
-from penstock.log.groups.offsets import OffsetTable
+from penstock.log.groups.offsets import OffsetTable, expired_offsets
 from tests.log.groups.drill import SESSION, Drill, join
 from tests.log.groups.stories import TRADES, Still, let_it_work, number, offset, only_member, pass_time, play
 
@@ -31,7 +30,7 @@ def test_a_member_goes_on_after_a_restart(tmp_path: Path) -> None:
 
     async def after(broker: Still) -> None:
         (member_id,) = member_ids
-        assert broker.groups.tell("g", Heartbeat(generation=1, member_id=member_id)) is ErrorCode.none
+        assert broker.groups.submit("g", Heartbeat(generation=1, member_id=member_id)) is ErrorCode.none
         synced = await broker.groups.sync("g", Sync(generation=1, member_id=member_id))
         assert synced.assignment == b"everything"
         await pass_time(broker, SESSION + 10)
@@ -54,7 +53,7 @@ def test_a_static_member_is_known_by_its_new_id_after_a_restart(tmp_path: Path) 
 
     async def after(broker: Still) -> None:
         beat = Heartbeat(generation=1, member_id="came back", instance_id="a")
-        assert broker.groups.tell("g", beat) is ErrorCode.none
+        assert broker.groups.submit("g", beat) is ErrorCode.none
 
     play(tmp_path, before, after)
 
@@ -74,7 +73,7 @@ def test_a_group_that_does_not_exist_knows_nobody(tmp_path: Path) -> None:
         groups = broker.groups
         assert (await groups.join("g", join("stranger"))).error is ErrorCode.unknown_member_id
         assert (await groups.sync("g", Sync(generation=1, member_id="x"))).error is ErrorCode.unknown_member_id
-        assert groups.tell("g", Leave(member_id="x")) is ErrorCode.unknown_member_id
+        assert groups.submit("g", Leave(member_id="x")) is ErrorCode.unknown_member_id
         commit = Commit(generation=1, member_id="x")
         assert groups.check_commit("g", commit) is ErrorCode.group_id_not_found, "as in Kafka since version 9"
         for other in (replace(commit, by_epoch=False), replace(commit, transactional=True)):
@@ -164,7 +163,7 @@ def test_offsets_of_a_group_long_without_members_expire_and_the_group_with_them(
         await pass_time(broker, SESSION + 10)
         for days, left in [(6, 5), (2, None)]:
             broker.now += days * DAY
-            await pass_time(broker, broker.groups.rules.sweep_every + 10)
+            await pass_time(broker, broker.groups.settings.sweep_every + 10)
             assert number(broker) == left
         assert "g" not in broker.groups.groups
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.groups.events import MemberSnapshot, Snapshot
+from penstock.log.groups.classic.events import MemberSnapshot, Snapshot
 from penstock.log.groups.formats import (
     Committed,
     GroupKey,

@@ -12,9 +12,9 @@ import pytest
 from kio.index import load_request_schema
 
 from penstock.log.calls import Call
-from penstock.log.connection import Connection
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers import COROUTINES
+from penstock.log.network.connection import Connection
 from penstock.log.protocol.apis import BY_NAME
 from penstock.log.protocol.messages import _builder, error_reply, read_request, write_reply
 from penstock.log.security.setup import open_security
@@ -156,7 +156,7 @@ def test_an_old_client_says_itself_how_long_an_offset_is_kept(tmp_path: Path, ve
         await client(broker)("offset_commit", version, group_id="g", **fields)
 
     async def after(broker: Still) -> None:
-        await pass_time(broker, 2 * broker.groups.rules.sweep_every)
+        await pass_time(broker, 2 * broker.groups.settings.sweep_every)
         assert number(broker) == (3 if version == 5 else None)
 
     play(tmp_path, before, after)

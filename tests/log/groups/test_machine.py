@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.log.errors import ErrorCode
-from penstock.log.groups.events import Commit, Delete, Heartbeat, Joined, Leave
-from penstock.log.groups.group import Group, State
+from penstock.log.groups.classic.events import Commit, Delete, Heartbeat, Joined, Leave
+from penstock.log.groups.classic.group import Group, State
 from tests.log.groups.drill import REBALANCE, SESSION, Drill, heartbeat, join, subscription
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.log.errors import ErrorCode
-from penstock.log.groups.events import Commit, Heartbeat, Joined, Leave, Reply, Sync, Synced
-from penstock.log.groups.group import State
+from penstock.log.groups.classic.events import Commit, Heartbeat, Joined, Leave, Reply, Sync, Synced
+from penstock.log.groups.classic.group import State
 from tests.log.groups.drill import SESSION, Drill, join, subscription
 
 TOPICS = [("trades",), ("quotes",), ("trades", "quotes")]

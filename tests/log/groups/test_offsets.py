@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kafka.records import ABORT, COMMIT, build_control_batch
 from penstock.log.errors import LogError
 from penstock.log.groups.formats import OffsetKey
 from penstock.log.groups.journal import TOPIC
 from penstock.log.storage.compaction import compact, plan_compaction, swap_in
-from penstock.log.storage.records import ABORT, COMMIT, build_marker
 from tests.log.groups.stories import TRADES, Still, let_it_work, number, offset, play
 from tests.log.transactions.brokers import running
 
@@ -25,7 +25,7 @@ KEY = OffsetKey("g", *TRADES)
 async def end(broker: Still, producer_id: int, committed: bool) -> None:
     """Do as the transaction coordinator does: first the marker, then the word."""
     if TOPIC in broker.store.topics:
-        await broker.write(TOPIC, 0, build_marker(COMMIT if committed else ABORT, producer_id, 0, broker.now))
+        await broker.write(TOPIC, 0, build_control_batch(COMMIT if committed else ABORT, producer_id, 0, broker.now))
     broker.groups.end_offsets(producer_id, committed)
 
 

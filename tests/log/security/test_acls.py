@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import SettingsError
-from penstock.log.security.access import Access
 from penstock.log.security.acls import (
     Acl,
     AclFilter,
+    Authorizer,
     Operation,
     Pattern,
     Permission,
@@ -66,7 +66,7 @@ def naive(lines: list[Acl], who: str, host: str, operation: Operation, kind: Res
 
 @given(st.lists(acls, max_size=8), st.sampled_from(list(Operation)[2:]))
 def test_access_agrees_with_a_naive_reading_of_the_rules(lines: list[Acl], operation: Operation) -> None:
-    access = Access(Path("no-such-folder"))
+    access = Authorizer(Path("no-such-folder"))
     access._acls = set(lines)
     asked = product(["User:alice", "User:eve"], ["10.0.0.1", "10.0.0.2"], [Resource.TOPIC, Resource.GROUP], NAMES)
     for who, host, kind, name in asked:
@@ -91,12 +91,12 @@ def test_somewhere_is_not_fooled_by_a_grant_that_a_denial_covers() -> None:
 
 
 def test_nothing_is_allowed_where_nothing_is_said(tmp_path: Path) -> None:
-    access = Access(tmp_path)
+    access = Authorizer(tmp_path)
     assert not access.allowed("User:alice", "h", "DESCRIBE", "TOPIC", "orders")
 
 
 def test_a_denial_wins_and_reading_lets_one_describe(tmp_path: Path) -> None:
-    access = Access(tmp_path)
+    access = Authorizer(tmp_path)
     access.add([allow(Operation.READ, "or", Pattern.PREFIXED), deny(Operation.READ, "orders-secret")])
     asked = [("READ", "orders"), ("DESCRIBE", "orders"), ("WRITE", "orders"), ("READ", "orders-secret"), ("READ", "x")]
     answers = [access.allowed("User:alice", "h", operation, "TOPIC", name) for operation, name in asked]
@@ -104,21 +104,21 @@ def test_a_denial_wins_and_reading_lets_one_describe(tmp_path: Path) -> None:
 
 
 def test_a_change_is_seen_at_once_and_after_a_restart(tmp_path: Path) -> None:
-    access = Access(tmp_path)
+    access = Authorizer(tmp_path)
     question = ("User:alice", "h", "READ", "TOPIC", "orders")
     assert not access.allowed(*question)
     access.add([allow(Operation.READ, "orders")])
     assert access.allowed(*question)
-    assert Access(tmp_path).allowed(*question)
+    assert Authorizer(tmp_path).allowed(*question)
     access.remove(access.find(AclFilter()))
     assert not access.allowed(*question)
-    assert not Access(tmp_path).allowed(*question)
+    assert not Authorizer(tmp_path).allowed(*question)
 
 
 def test_super_users_may_do_everything_until_they_are_none_any_more(tmp_path: Path) -> None:
     users = Users(tmp_path)
     users.add("root", "pencil", is_super=True)
-    access = Access(tmp_path, users, super_users=["User:CN=ops"])
+    access = Authorizer(tmp_path, users, super_users=["User:CN=ops"])
     access.add([deny(Operation.ALL, "*", who="User:*")])
     assert access.allowed("User:root", "h", "DELETE", "TOPIC", "orders")
     assert access.allowed("User:CN=ops", "h", "DELETE", "TOPIC", "orders")
@@ -130,7 +130,7 @@ def test_super_users_may_do_everything_until_they_are_none_any_more(tmp_path: Pa
 
 def test_an_empty_table_of_users_still_counts_as_one(tmp_path: Path) -> None:
     users = Users(tmp_path)
-    access = Access(tmp_path, users)
+    access = Authorizer(tmp_path, users)
     assert not access.allowed("User:root", "h", "DELETE", "TOPIC", "orders")
     Users(tmp_path).add("root", "pencil", is_super=True)
     access.refresh()
@@ -138,7 +138,7 @@ def test_an_empty_table_of_users_still_counts_as_one(tmp_path: Path) -> None:
 
 
 def test_the_cache_has_a_bound(tmp_path: Path) -> None:
-    access = Access(tmp_path)
+    access = Authorizer(tmp_path)
     for number in range(21_000):
         access.allowed("User:alice", "h", "READ", "TOPIC", f"topic-{number}")
     assert len(access._answers) <= 20_000
@@ -171,7 +171,7 @@ LINES = [
     ],
 )
 def test_filters_find_what_kafkas_find(tmp_path: Path, wanted: AclFilter, expected: list[int]) -> None:
-    access = Access(tmp_path)
+    access = Authorizer(tmp_path)
     access.add(LINES)
     assert access.find(wanted) == sorted(LINES[each] for each in expected)
 
@@ -179,4 +179,4 @@ def test_filters_find_what_kafkas_find(tmp_path: Path, wanted: AclFilter, expect
 def test_a_damaged_file_stops_the_start_instead_of_opening_the_log(tmp_path: Path) -> None:
     (tmp_path / "acls.json").write_text('{"acls": [{"resource": "TOPIC"}]}')
     with pytest.raises(SettingsError, match=r"acls\.json is damaged"):
-        Access(tmp_path)
+        Authorizer(tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.log_users import app
+from penstock.cli.log import users_app
 from penstock.errors import RunError, SettingsError
 from penstock.log.security.authentication import Authentication
 from penstock.log.security.users import Users
@@ -94,7 +94,7 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path) -> None:
 
 
 def run(*arguments: str, password: str | None = PASSWORD) -> str:
-    result = CliRunner().invoke(app, arguments, env={"PENSTOCK_PASSWORD": password}, catch_exceptions=False)
+    result = CliRunner().invoke(users_app, arguments, env={"PENSTOCK_PASSWORD": password}, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 

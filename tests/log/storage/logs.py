@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from penstock.log.storage.batches import HEADER_SIZE, Batch, header_at, headers, write_header
-from penstock.log.storage.compression import compress
-from penstock.log.storage.handles import Handles
-from penstock.log.storage.opening import open_partition
-from penstock.log.storage.partition import Partition, Rules
-from penstock.log.storage.records import ABORT, COMMIT, Record, build_batch, build_marker, open_batch
+from penstock.kafka.batches import HEADER_SIZE, BatchHeader, header_at, headers, write_header
+from penstock.kafka.compression import compress
+from penstock.kafka.records import ABORT, COMMIT, Record, build_batch, build_control_batch, decode_batch
+from penstock.log.storage.partition import LogConfig, Partition
+from penstock.log.storage.partition_recovery import open_partition
+from penstock.log.storage.segments.files import FilePool
 
 _MEMORY = Path("/dev/shm")
 NOW = 1_700_000_000_000
@@ -27,7 +27,7 @@ def quick_folder() -> TemporaryDirectory[str]:
 
 def opened(folder: Path, segment_bytes: int = 1 << 20, **rules: object) -> Partition:
     """Open a partition in a folder of its own."""
-    return open_partition("t", 0, folder, Handles(16), Rules(segment_bytes=segment_bytes, **rules))  # type: ignore[arg-type]
+    return open_partition("t", 0, folder, FilePool(16), LogConfig(segment_bytes=segment_bytes, **rules))  # type: ignore[arg-type]
 
 
 def copied(partition: Partition, to: Path) -> Path:
@@ -60,20 +60,20 @@ def repacked(data: bytearray, codec: int) -> bytearray:
 
 def marker(outcome: int, producer_id: int, epoch: int = 0) -> bytearray:
     """The end of a transaction."""
-    return build_marker(outcome, producer_id, epoch, NOW)
+    return build_control_batch(outcome, producer_id, epoch, NOW)
 
 
 def append(partition: Partition, data: bytearray, now: int = NOW) -> int:
     """Append and let readers see it."""
     internal = header_at(data).is_control
     offset = partition.append(data, now, internal=internal).base_offset
-    partition.reach(partition.end)
+    partition.advance_high_watermark(partition.end)
     return offset
 
 
-def fetched(partition: Partition, offset: int, max_bytes: int = 1 << 20, limit: int | None = None) -> list[Batch]:
+def fetched(partition: Partition, offset: int, max_bytes: int = 1 << 20, limit: int | None = None) -> list[BatchHeader]:
     """The whole batches that one fetch brings."""
-    found = partition.read(offset, max_bytes, limit=partition.high if limit is None else limit)
+    found = partition.read(offset, max_bytes, limit=partition.high_watermark if limit is None else limit)
     if found is None:
         return []
     data = found.handle.read(found.position, found.size)
@@ -84,8 +84,8 @@ def fetched(partition: Partition, offset: int, max_bytes: int = 1 << 20, limit: 
 def consumed(partition: Partition, offset: int | None = None, max_bytes: int = 1 << 20) -> list[Record]:
     """All records from an offset on, as a client that fetches again and again finds them."""
     at, found = partition.log_start if offset is None else offset, []
-    while at < partition.high:
-        part = partition.read(at, max_bytes, limit=partition.high)
+    while at < partition.high_watermark:
+        part = partition.read(at, max_bytes, limit=partition.high_watermark)
         if part is None:
             break
         data = part.handle.read(part.position, part.size)
@@ -93,7 +93,7 @@ def consumed(partition: Partition, offset: int | None = None, max_bytes: int = 1
         for position, batch in headers(data):
             assert batch.last_offset >= at
             if not batch.is_control:
-                found += [record for record in open_batch(data, position) if record.offset >= at]
+                found += [record for record in decode_batch(data, position) if record.offset >= at]
             at = batch.last_offset + 1
     return found
 
@@ -101,7 +101,7 @@ def consumed(partition: Partition, offset: int | None = None, max_bytes: int = 1
 def state(partition: Partition) -> tuple[object, ...]:
     """What a partition knows of producers and transactions."""
     known = {key: (one.epoch, list(one.recent)) for key, one in partition.producers.items()}
-    return known, dict(partition.producers.open), list(partition.aborted), partition.end, partition.stable
+    return known, dict(partition.producers.open), list(partition.aborted), partition.end, partition.last_stable_offset
 
 
 def played(partition: Partition, steps: Iterable[tuple[str, int]], key: str = "k") -> Partition:

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.kafka.records import Record, build_batch
 from penstock.log.errors import LogError
 from penstock.log.groups.formats import Committed
-from penstock.log.storage.records import Record, build_batch
 from penstock.log.transactions.machine import Producer
 from tests.log.storage.logs import consumed
 from tests.log.transactions.brokers import TRANSACTIONAL, Still, committed
@@ -116,7 +116,7 @@ def append(broker: Still, place: Place, batch: bytearray) -> tuple[int, asyncio.
     partition = broker.store.partition(*place)
     appended = broker.append(partition, batch)
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    broker.settle(partition, partial(_settle, done))
+    broker.when_durable(partition, partial(_settle, done))
     return appended.base_offset, done
 
 

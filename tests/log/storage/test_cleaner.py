@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from penstock.log.broker import Broker
-from penstock.log.cleaner import Cleaner, Pace
+from penstock.log.cleaner import Cleaner, Throttle
 from penstock.log.errors import LogError
+from penstock.log.storage.checkpoints import Snapshot, save_snapshot
 from penstock.log.storage.partition import Partition
-from penstock.log.storage.snapshot import Snapshot, save
 from tests.log.storage.logs import NOW, append, consumed, keyed, plain
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "1024"}
@@ -138,8 +138,8 @@ def test_damage_in_what_was_there_before_the_start_is_found_and_named(
         await broker.cleaner.clean_all()
         (damage,) = partition.segments[1].damaged
         with pytest.raises(LogError, match="damaged at byte 0"):
-            partition.read(damage.first, 1024, limit=partition.high)
-        behind = partition.read(damage.following, 1024, limit=partition.high)
+            partition.read(damage.first, 1024, limit=partition.high_watermark)
+        behind = partition.read(damage.following, 1024, limit=partition.high_watermark)
         assert behind is not None
         assert b"penstock_log_damaged 1.0" in broker.metrics.render(broker)
 
@@ -158,10 +158,10 @@ def test_what_recovery_has_to_read_again_stays_little(tmp_path: Path, monkeypatc
         saved, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def save_and_tell(folder: Path, snapshot: Snapshot) -> None:
-            save(folder, snapshot)
+            save_snapshot(folder, snapshot)
             loop.call_soon_threadsafe(saved.set)
 
-        monkeypatch.setattr("penstock.log.broker.save", save_and_tell)
+        monkeypatch.setattr("penstock.log.broker.save_snapshot", save_and_tell)
         partition = written(broker, {})
         await broker.cleaner.clean_all()
         async with asyncio.timeout(20):
@@ -189,14 +189,14 @@ def test_a_round_begins_every_fifteen_seconds_however_long_the_one_before_takes(
 def test_retention_goes_on_while_a_compaction_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resting = threading.Event()
 
-    class Held(Pace):
+    class Held(Throttle):
         """A thread that computes rests until it is allowed to go on."""
 
         def __call__(self) -> None:
             resting.wait(20)
             super().__call__()
 
-    monkeypatch.setattr("penstock.log.cleaner.Pace", Held)
+    monkeypatch.setattr("penstock.log.cleaner.Throttle", Held)
 
     async def story(broker: Broker) -> None:
         written(broker, COMPACT)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kafka.compression import GZIP, LZ4, SNAPPY, ZSTD
+from penstock.kafka.records import ABORT, COMMIT, Record, decode_batch
 from penstock.log.storage import compaction
-from penstock.log.storage.compaction import Outcome, compact, plan_compaction, swap_in
-from penstock.log.storage.compression import GZIP, LZ4, SNAPPY, ZSTD
+from penstock.log.storage.compaction import CompactionResult, compact, plan_compaction, swap_in
 from penstock.log.storage.partition import Partition
-from penstock.log.storage.records import ABORT, COMMIT, Record, open_batch
-from penstock.log.storage.segment import Segment
+from penstock.log.storage.segments.segment import Segment
 from penstock.log.storage.topics import Topic
 from tests.log.storage.logs import (
     NOW,
@@ -37,7 +37,7 @@ DAY = 24 * 3600 * 1000
 TOPIC = Topic("t", None, 1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})  # type: ignore[arg-type]
 
 
-def compacted(partition: Partition, now: int = NOW, **changes: int) -> Outcome | None:
+def compacted(partition: Partition, now: int = NOW, **changes: int) -> CompactionResult | None:
     plan = plan_compaction(partition, TOPIC, now)
     if plan is None:
         return None
@@ -163,7 +163,7 @@ def test_a_reader_comes_to_the_end_when_the_last_records_are_gone(tmp_path: Path
     append(partition, keyed([("a", None)]))
     for now in (NOW, NOW + DAY):
         partition.roll(now) if partition.active.size else None
-        partition.cleaned = partition.cleaned._replace(offset=0)
+        partition.cleaner_checkpoint = partition.cleaner_checkpoint._replace(offset=0)
         compacted(partition, now)
     assert consumed(partition) == []
     assert [(batch.last_offset, batch.record_count) for batch, _ in partition.batches()] == [(1, 0)]
@@ -229,7 +229,7 @@ def test_a_damaged_segment_is_not_compacted(tmp_path: Path) -> None:
     path.write_bytes(data)
     plan = plan_compaction(partition, TOPIC, NOW)
     assert plan is not None
-    with pytest.raises(compaction.DamagedSourceError, match="damaged at byte 0"):
+    with pytest.raises(compaction.DamagedSegmentError, match="damaged at byte 0"):
         compact(plan)
     assert path.read_bytes() == data
 
@@ -260,7 +260,7 @@ def test_readers_of_committed_records_and_producers_notice_nothing(
             assert last_values(visible(again)) == before
             assert state(again)[1] == known[1]
             assert last_sequences(again) == last_sequences(partition)
-            assert (again.end, again.stable) == known[3:]
+            assert (again.end, again.last_stable_offset) == known[3:]
 
 
 def last_sequences(partition: Partition) -> dict[int, tuple[int, int]]:
@@ -321,7 +321,7 @@ def visible(partition: Partition) -> list[Record]:
             for entry in partition.aborted_between(batch.base_offset, batch.base_offset + 1)
         )
         if not batch.is_control and not gone:
-            found += list(open_batch(data))
+            found += list(decode_batch(data))
     return found
 
 

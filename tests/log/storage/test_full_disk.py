@@ -171,7 +171,7 @@ async def fill_up(broker: Durable, disk: FullDisk, kind: str) -> list[ErrorCode]
 def test_a_disk_full_for_any_kind_of_file_loses_nothing_and_is_over_when_there_is_room(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.log.transactions.producer_ids._BLOCK", 1)  # so that each id is written
+    monkeypatch.setattr("penstock.log.transactions.coordinator._BLOCK", 1)  # so that each id is written
     disk, errors = FullDisk(tmp_path / "data"), list[ErrorCode]()
 
     async def whole() -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kafka.batches import HEADER_SIZE, header_at, write_header
+from penstock.kafka.compression import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
+from penstock.kafka.records import ABORT, COMMIT, Record, build_batch, decode_batch
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.storage.batches import HEADER_SIZE, header_at, write_header
-from penstock.log.storage.compression import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
-from penstock.log.storage.records import ABORT, COMMIT, Record, build_batch, open_batch
 from tests.log.storage.logs import (
     NOW,
     TRANSACTIONAL,
@@ -41,7 +41,7 @@ def test_reading_from_every_offset_gives_exactly_the_batches(
         for mark, (count, size, shift) in enumerate(shapes):
             data = plain(count, size, NOW + shift, mark=mark)
             base = append(partition, data)
-            written += [record for record in open_batch(data) if record.offset >= base]
+            written += [record for record in decode_batch(data) if record.offset >= base]
         assert [record.offset for record in written] == list(range(partition.end))
         for offset in range(partition.end):
             batches = fetched(partition, offset, max_bytes)
@@ -73,13 +73,13 @@ def test_an_offset_by_time_is_that_of_a_naive_scan(
 
 
 def test_records_get_the_time_of_their_arrival_where_the_topic_says_so(tmp_path: Path) -> None:
-    partition = opened(tmp_path / "t-0", stamps_arrival=True)
+    partition = opened(tmp_path / "t-0", log_append_time=True)
     append(partition, plain(3, timestamp=NOW - 10_000), NOW)
     append(partition, plain(1, timestamp=NOW + 99_000), NOW + 5)
     assert [record.timestamp for record in consumed(partition)] == [NOW, NOW, NOW, NOW + 5]
     assert partition.find_time(NOW + 1) == (NOW + 5, 3)
     assert partition.active.largest_timestamp == NOW + 5
-    again = opened(tmp_path / "t-0", stamps_arrival=True)
+    again = opened(tmp_path / "t-0", log_append_time=True)
     assert again.active.largest_timestamp == NOW + 5
 
 
@@ -97,13 +97,13 @@ def test_a_slow_reader_keeps_its_bytes_while_the_segment_goes(tmp_path: Path) ->
     partition = opened(tmp_path / "t-0", 1024)
     for mark in range(10):
         append(partition, plain(1, 600, mark=mark))
-    found = partition.read(0, 1 << 20, limit=partition.high)
+    found = partition.read(0, 1 << 20, limit=partition.high_watermark)
     assert found is not None
     partition.truncate_before(9)
     assert not list(tmp_path.glob("t-0/00000000000000000000.*"))
     assert header_at(found.handle.read(found.position, found.size)).base_offset == 0
     with pytest.raises(LogError) as refused:
-        partition.read(8, 1024, limit=partition.high)
+        partition.read(8, 1024, limit=partition.high_watermark)
     assert refused.value.code is ErrorCode.offset_out_of_range
 
 
@@ -113,7 +113,7 @@ def test_a_reader_is_told_only_of_transactions_that_were_aborted_in_what_it_read
     played(partition, overlapping)
     assert len(partition.segments) > 5
     for segment in partition.segments[:-1]:
-        records = partition.read(segment.base, 1 << 20, limit=partition.high)
+        records = partition.read(segment.base, 1 << 20, limit=partition.high_watermark)
         assert records is not None
         assert records.end == segment.end
         told = partition.aborted_between(segment.base, records.end)
@@ -127,10 +127,10 @@ def test_readers_of_committed_records_stop_at_an_open_transaction_and_learn_what
         data = keyed([("k", "v")], attributes=TRANSACTIONAL, producer_id=producer, producer_epoch=0, base_sequence=0)
         append(partition, data)
     append(partition, marker(ABORT, 2))
-    assert partition.stable == 0
-    assert fetched(partition, 0, limit=partition.stable) == []
+    assert partition.last_stable_offset == 0
+    assert fetched(partition, 0, limit=partition.last_stable_offset) == []
     append(partition, marker(COMMIT, 1))
-    assert partition.stable == partition.end == 4
+    assert partition.last_stable_offset == partition.end == 4
     assert [entry[:3] for entry in partition.aborted_between(0, 4)] == [(2, 1, 2)]
     assert partition.aborted_between(3, 4) == []
 
@@ -139,7 +139,7 @@ def test_readers_of_committed_records_stop_at_an_open_transaction_and_learn_what
 def test_what_is_compressed_is_read_again(codec: int) -> None:
     for data in (b"", b"x", b"abc" * 50_000):
         assert decompress(codec, compress(codec, data)) == data
-    records = list(open_batch(keyed([("a", "1"), ("b", None)], codec=codec)))
+    records = list(decode_batch(keyed([("a", "1"), ("b", None)], codec=codec)))
     assert [(record.key, record.value) for record in records] == [(b"a", b"1"), (b"b", None)]
 
 
@@ -155,4 +155,4 @@ def test_bytes_that_are_no_records_are_refused_and_nothing_worse(body: bytes, co
     lying = bytearray(HEADER_SIZE) + body
     write_header(lying, header_at(build_batch([Record(b"k", b"v")], attributes=codec))._replace(record_count=count))
     with suppress(LogError):
-        list(open_batch(lying))
+        list(decode_batch(lying))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log.storage.handles import Handles
+from penstock.log.storage.segments.files import FilePool
 from tests.file_recorder import Recorder
 from tests.log.storage.promises import COMPACTED, PASSING, PLAIN, SHORT, Durable, Judge, Narrator, durable
 from tests.powerloss import KILL, NOTHING, WAYS, Moment, settled
@@ -174,11 +174,11 @@ async def started_and_stopped(folder: Path) -> None:
 
 def test_a_late_sync_of_a_deleted_file_does_not_stand_for_the_next_file_of_that_name(tmp_path: Path) -> None:
     """As when a topic is deleted and created again while its last segment waits for an fsync."""
-    path, handles, recorder = tmp_path / "data" / "t-0" / "0.log", Handles(), Recorder(tmp_path / "data")
+    path, handles, recorder = tmp_path / "data" / "t-0" / "0.log", FilePool(), Recorder(tmp_path / "data")
     with recorder:
         path.parent.mkdir(parents=True)
         deleted = handles.get(path)
-        handles.forget(path)
+        handles.evict(path)
         path.unlink()
         created = handles.get(path)
         deleted.sync()

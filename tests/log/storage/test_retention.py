@@ -66,7 +66,7 @@ def test_a_compacted_topic_keeps_old_records_and_still_closes_segments(tmp_path:
 
 def test_nothing_of_an_open_transaction_goes_nor_what_nobody_can_read_yet(tmp_path: Path) -> None:
     partition = six_segments(tmp_path / "t-0")
-    partition.high = 4
+    partition.high_watermark = 4
     partition.producers.open[1] = 2
     retain(partition, topic(retention_ms="10"), NOW + 10_000)
     assert partition.log_start == 2
@@ -95,6 +95,6 @@ def test_on_a_full_disk_where_not_even_the_start_can_be_noted_deleting_helps(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(partitions, "write_whole", full)
+        patched.setattr(partitions, "write_atomically", full)
         retain(partition, topic(retention_ms="1000"), NOW + 1201)
     assert partition.log_start == opened(partition.folder).log_start == 3

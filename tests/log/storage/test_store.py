@@ -139,7 +139,7 @@ def test_log_check_tells_what_is_there_and_what_is_damaged(tmp_path: Path) -> No
         append(store.partition("t", 0), plain(2, 300, mark=mark))
     size = store.partition("t", 0).size
     store.close()
-    assert checked(tmp_path) == (0, f"1 topics, 2 partitions, 12 records, {size} bytes: all whole\n")
+    assert checked(tmp_path) == (0, f"1 topics, 2 partitions, 12 records, {size} bytes: no damage\n")
     path = sorted(tmp_path.glob("t-0/*.log"))[2]
     path.write_bytes(path.read_bytes().replace(b"\x03" * 9, b"\x03\x07\x03" * 3, 1))
     code, output = checked(tmp_path)
@@ -173,4 +173,4 @@ def test_log_check_refuses_a_folder_in_use_or_without_a_log(tmp_path: Path) -> N
     assert "in use" in str(result.exception)
     store.close()
     result = CliRunner().invoke(app, ["log", "check", "--data", str(tmp_path)])
-    assert "holds no log" in str(result.exception)
+    assert "contains no log" in str(result.exception)

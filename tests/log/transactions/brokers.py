@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.kafka.records import COMMIT, Record, build_batch, control_outcome, decode_batch
 from penstock.log.broker import Broker
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.security.setup import Security
-from penstock.log.storage.records import COMMIT, Record, build_batch, marker_outcome, open_batch
 from penstock.log.transactions.machine import Producer
 
 TRANSACTIONAL = 0x10
@@ -105,19 +105,19 @@ def produce(broker: Broker, transactional_id: str, producer: Producer, place: tu
     )
     partition = broker.store.partition(*place)
     broker.append(partition, batch)
-    broker.settle(partition, lambda _: None)
+    broker.when_durable(partition, lambda _: None)
 
 
 def committed(broker: Broker, place: tuple[str, int]) -> list[int]:
     """What a reader of committed records sees; every transaction has to be decided."""
     partition = broker.store.partition(*place)
-    assert partition.stable == partition.end, "a transaction is open"
+    assert partition.last_stable_offset == partition.end, "a transaction is open"
     seen: list[int] = []
     undecided: dict[int, list[int]] = {}
     for batch, data in partition.batches():
         if not batch.is_control:
-            undecided.setdefault(batch.producer_id, []).extend(int(each.value or b"") for each in open_batch(data))
-        elif marker_outcome(data) == COMMIT:
+            undecided.setdefault(batch.producer_id, []).extend(int(each.value or b"") for each in decode_batch(data))
+        elif control_outcome(data) == COMMIT:
             seen += undecided.pop(batch.producer_id, [])
         else:
             undecided.pop(batch.producer_id, None)

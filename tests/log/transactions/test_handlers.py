@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 
+from penstock.kafka.records import Record, build_batch
 from penstock.log.calls import Call
-from penstock.log.connection import Connection
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers import HOT
 from penstock.log.handlers.transactions import HANDLERS
+from penstock.log.network.connection import Connection
 from penstock.log.protocol.apis import BY_NAME
 from penstock.log.protocol.messages import error_reply, read_request, write_reply
 from penstock.log.security.setup import open_security
-from penstock.log.storage.records import Record, build_batch
 from penstock.log.transactions.machine import Producer
 from tests.log.requests import decoded_reply, encoded
 from tests.log.transactions.brokers import TRANSACTIONAL, Still, produce, running

@@ -13,12 +13,12 @@ from penstock.log.errors import ErrorCode, LogError
 from penstock.log.transactions.machine import (
     EXPIRY_MS,
     MAX_TIMEOUT_MS,
-    Mark,
     Producer,
     Save,
     State,
     Transaction,
     TransactionMachine,
+    WriteMarkers,
 )
 
 ORDERS, PAYMENTS = ("orders", 0), ("payments", 1)
@@ -32,7 +32,7 @@ class Driven:
         ids = itertools.count(100)
         self.new_id: Callable[[], int] = lambda: next(ids)
         self.machine = TransactionMachine(Transaction("t", Producer(self.new_id(), -1)))
-        self.marks: list[Mark] = []
+        self.marks: list[WriteMarkers] = []
 
     @property
     def state(self) -> State:
@@ -42,7 +42,7 @@ class Driven:
         while save is not None:
             mark = self.machine.saved()
             self.marks += [mark] if mark else []
-            save = self.machine.marked(0) if mark else None
+            save = self.machine.markers_written(0) if mark else None
 
     def init(self, claim: Producer | None = None) -> Producer:
         save = self.machine.init(claim, TIMEOUT, 0, self.new_id)
@@ -91,7 +91,7 @@ def test_a_commit_is_told_to_every_partition_that_was_added(driven: Driven) -> N
     driven.add(producer, ORDERS)
     driven.add(producer, PAYMENTS)
     driven.end(producer)
-    assert driven.marks == [Mark(producer, frozenset({ORDERS, PAYMENTS}), commit=True)]
+    assert driven.marks == [WriteMarkers(producer, frozenset({ORDERS, PAYMENTS}), commit=True)]
     assert driven.state is State.COMPLETE_COMMIT
 
 
@@ -133,7 +133,7 @@ def test_a_new_producer_aborts_what_the_old_one_left_open_with_an_epoch_between_
     old = driven.init()
     driven.add(old, ORDERS)
     new = driven.init()
-    assert driven.marks == [Mark(Producer(old.id, old.epoch + 1), frozenset({ORDERS}), commit=False)]
+    assert driven.marks == [WriteMarkers(Producer(old.id, old.epoch + 1), frozenset({ORDERS}), commit=False)]
     assert new == Producer(old.id, old.epoch + 2)
 
 
@@ -243,7 +243,7 @@ def test_a_decision_found_after_a_crash_is_carried_out(driven: Driven) -> None:
     driven.machine.saved()
     driven.machine = TransactionMachine(driven.machine.current)
     driven.run(driven.machine.resume())
-    assert driven.marks == [Mark(producer, frozenset({ORDERS}), commit=True)]
+    assert driven.marks == [WriteMarkers(producer, frozenset({ORDERS}), commit=True)]
     assert driven.state is State.COMPLETE_COMMIT
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.log.errors import LogError
-from penstock.log.transactions.machine import Mark, Producer, Save, State, Transaction, TransactionMachine
+from penstock.log.transactions.machine import Producer, Save, State, Transaction, TransactionMachine, WriteMarkers
 
 PARTITIONS = [("orders", 0), ("orders", 1), ("payments", 0)]
 FAR = 10**9
@@ -34,7 +34,7 @@ class Coordinator(RuleBasedStateMachine):
         self.machine = TransactionMachine(Transaction("t", Producer(next(self.ids), -1)))
         self.disk = self.machine.current
         self.save: Save | None = None
-        self.mark: Mark | None = None
+        self.mark: WriteMarkers | None = None
         self.untold: list[tuple[str, int]] = []
         self.answer: Callable[[], None] = lambda: None
         self.issued: list[Producer] = []
@@ -102,7 +102,7 @@ class Coordinator(RuleBasedStateMachine):
             elif self.mark and self.untold:
                 self.logs[self.untold.pop()].append(("marker", self.round, self.mark.commit))
             elif self.mark:
-                self.save, self.mark = self.machine.marked(0), None
+                self.save, self.mark = self.machine.markers_written(0), None
             else:
                 self.save = self.machine.resume()
 

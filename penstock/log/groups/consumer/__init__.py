@@ -1,1 +1,1 @@
-"""Consumer groups of the protocol of KIP-848 (`group.protocol=consumer`): the broker assigns, members reconcile."""
+"""Groups of the consumer protocol, KIP-848 (`group.protocol=consumer`): the broker assigns, members reconcile."""

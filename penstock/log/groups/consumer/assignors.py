@@ -1,7 +1,7 @@
-"""Who is to consume what: the assignors that the broker has, as pure functions.
+"""The server-side assignors, as pure functions.
 
-Each takes the topics that every member subscribes to, the number of partitions of each topic, and the assignment
-before this one; every partition of a subscribed topic goes to exactly one member that subscribes to it.
+Each takes the subscriptions of the members, the number of partitions of each topic, and the previous assignment; every
+partition of a subscribed topic is assigned to exactly one member that subscribes to it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from uuid import UUID
 
 from penstock.log.groups.consumer.state import NOTHING, ConsumerGroup, Image, Member, Partition, Partitions
 
-Subscriptions = Mapping[str, frozenset[UUID]]  # in the order in which ranges are given out
+Subscriptions = Mapping[str, frozenset[UUID]]  # in the order in which ranges are assigned
 Counts = Mapping[UUID, int]
 Target = dict[str, Partitions]
 Assignor = Callable[[Subscriptions, Counts, Mapping[str, Partitions]], Target]
 
 
 def compute_target(group: ConsumerGroup, image: Image, default: str) -> Target:
-    """Return the assignment that a group should have with these topics."""
+    """Return the target assignment of a group for these topics."""
     members = sorted(group.members.values(), key=lambda each: (each.instance_id is None, each.instance_id or each.id))
     subscriptions = {each.id: each.subscribed_ids(image) for each in members}
     counts = {topic.id: topic.partitions for topic in image.topics.values()}
@@ -26,27 +26,27 @@ def compute_target(group: ConsumerGroup, image: Image, default: str) -> Target:
 
 
 def preferred_assignor(members: Iterable[Member], default: str) -> str:
-    """Return the assignor that most members ask for."""
+    """Return the assignor that most members request."""
     votes = [each.assignor for each in members if each.assignor is not None]
     return max(sorted(set(votes)), key=votes.count, default=default)
 
 
 def assign_ranges(subscriptions: Subscriptions, counts: Counts, _: Mapping[str, Partitions]) -> Target:
-    """Give each member a range of every topic, so that equal keys of topics of equal size come together."""
+    """Assign each member a range of every topic, so that topics of equal size are co-partitioned."""
     found: dict[str, set[Partition]] = {id: set() for id in subscriptions}
     for topic in sorted(_all_topics(subscriptions)):
         readers = [id for id, topics in subscriptions.items() if topic in topics]
         each, more = divmod(counts[topic], len(readers))
         start = 0
-        for place, reader in enumerate(readers):
-            end = start + each + (place < more)
+        for position, reader in enumerate(readers):
+            end = start + each + (position < more)
             found[reader].update((topic, index) for index in range(start, end))
             start = end
     return {id: frozenset(partitions) for id, partitions in found.items()}
 
 
 def assign_uniformly(subscriptions: Subscriptions, counts: Counts, before: Mapping[str, Partitions]) -> Target:
-    """Give all members equally many partitions, and move as few as possible."""
+    """Balance the number of partitions per member, and move as few as possible."""
     if len(set(subscriptions.values())) <= 1:
         found = _share_equally(subscriptions, counts, before)
     else:
@@ -91,12 +91,12 @@ def _share_by_subscription(
         reader = min(readers[partition[0]], key=lambda id: len(found[id]))
         found[reader].add(partition)
     while any(_even_out(topic, readers[topic], found) for topic in sorted(readers)):
-        pass  # each move brings two members closer together, so this ends
+        pass  # each move makes two members more equal, so this terminates
     return found
 
 
 def _even_out(topic: UUID, readers: list[str], found: dict[str, set[Partition]]) -> bool:
-    """Move partitions of a topic from members with many partitions to members with few; say whether there were any."""
+    """Move partitions of a topic from members with many to members with few; return whether any was moved."""
     moved = False
     while True:
         least = min(readers, key=lambda id: len(found[id]))

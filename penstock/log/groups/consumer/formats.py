@@ -1,7 +1,7 @@
 """Consumer groups in `__consumer_offsets`, in Apache Kafka's own formats.
 
-One record each for the group's epoch (3), a member (5), the epoch of the target (6), a member's target (7) and how far
-a member is (8). Kafka also stores what regular expressions match (16); here that is looked up when it is needed.
+One record each for the group's epoch (3), a member (5), the epoch of the target (6), a member's target (7) and a
+member's current assignment (8). Kafka also stores the matches of regular expressions (16); here they are recomputed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
+from penstock.kafka.wire import varint
 from penstock.log.groups.consumer.state import ConsumerGroup, Member, MemberState, Partitions
 
 
 class Kind(IntEnum):
-    """What a record speaks of."""
+    """The type of a record."""
 
     EPOCH = 3
     MEMBER = 5
@@ -39,7 +40,7 @@ Changes = dict[ConsumerKey, bytes | None]
 
 
 def changes(before: ConsumerGroup | None, after: ConsumerGroup) -> Changes:
-    """Return the records that lead from one group to the next."""
+    """Return the records of the changes from one group state to the next."""
     old = before or ConsumerGroup(after.id)
     found: Changes = {}
     for id in old.members.keys() - after.members.keys():
@@ -65,18 +66,18 @@ def changes(before: ConsumerGroup | None, after: ConsumerGroup) -> Changes:
 
 
 def deletion(group: ConsumerGroup) -> Changes:
-    """Return the records that end a group without members."""
+    """Return the tombstones of a group without members."""
     return {ConsumerKey(kind, group.id): None for kind in (Kind.TARGET_EPOCH, Kind.EPOCH)}
 
 
 def encode_key(key: ConsumerKey) -> bytes:
-    """Return a key's bytes."""
+    """Encode a key."""
     data = struct.pack(">h", key.kind) + _short_text(key.group)
     return data if key.kind in (Kind.EPOCH, Kind.TARGET_EPOCH) else data + _short_text(key.member)
 
 
 def decode_key(data: bytes) -> ConsumerKey | None:
-    """Return a key, or None for one of another kind."""
+    """Decode a key; None for one of another type."""
     (number,) = struct.unpack_from(">h", data)
     if number not in Kind.__members__.values():
         return None
@@ -86,40 +87,40 @@ def decode_key(data: bytes) -> ConsumerKey | None:
 
 
 def encode_epoch(epoch: int, topics_hash: int = 0) -> bytes:
-    """Return the value of a group's epoch, or of its target's; the hash is Kafka's tag 0."""
+    """Encode a group's epoch, or its target's; the hash is Kafka's tag 0."""
     tags = b"\1\0\x08" + struct.pack(">q", topics_hash) if topics_hash else b"\0"
     return struct.pack(">hi", 0, epoch) + tags
 
 
 def encode_member(member: Member) -> bytes:
-    """Return the value of a member's description."""
+    """Encode a member's metadata."""
     texts = (member.instance_id, member.rack_id, member.client_id, member.client_host)
     topics = sorted(member.topics)
-    names = _varint(len(topics) + 1) + b"".join(map(_text, topics))
+    names = varint(len(topics) + 1) + b"".join(map(_text, topics))
     timeout = struct.pack(">i", member.rebalance_timeout)
     described = b"".join(map(_text, texts)) + names + _text(member.regex or "") + timeout + _text(member.assignor)
     return b"\0\0" + described + b"\0"
 
 
 def encode_target(partitions: Partitions) -> bytes:
-    """Return the value of a member's target."""
+    """Encode a member's target assignment."""
     return b"\0\0" + _partitions(partitions) + b"\0"
 
 
 def encode_progress(member: Member) -> bytes:
-    """Return the value of how far a member is."""
+    """Encode a member's current assignment."""
     head = struct.pack(">hiib", 0, member.epoch, member.previous_epoch, member.state)
     return head + _partitions(member.assigned) + _partitions(member.revoking) + b"\0"
 
 
 class Replay:
-    """Puts groups together again from the records of the log."""
+    """Restores groups from the records of the log."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[ConsumerKey, bytes]] = {}
 
     def follow(self, key: ConsumerKey, value: bytes | None) -> None:
-        """Take in the next record."""
+        """Apply the next record."""
         known = self._values.setdefault(key.group, {})
         if value is None:
             known.pop(key, None)
@@ -127,7 +128,7 @@ class Replay:
             known[key] = value
 
     def groups(self) -> Iterator[ConsumerGroup]:
-        """Yield the groups that there are now."""
+        """Yield the restored groups."""
         for id, values in self._values.items():
             if ConsumerKey(Kind.EPOCH, id) in values:
                 yield _restored(id, values)
@@ -190,32 +191,23 @@ def _short_texts(data: bytes) -> Iterator[str]:
         at += 2 + size
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def _text(value: str | None) -> bytes:
     data = b"" if value is None else value.encode()
-    return b"\0" if value is None else _varint(len(data) + 1) + data
+    return b"\0" if value is None else varint(len(data) + 1) + data
 
 
 def _partitions(partitions: Iterable[tuple[UUID, int]]) -> bytes:
     found = groupby(sorted(partitions), lambda each: each[0])
     topics = [(topic, [index for _, index in places]) for topic, places in found]
     entries = (
-        topic.bytes + _varint(len(indexes) + 1) + struct.pack(f">{len(indexes)}i", *indexes) + b"\0"
+        topic.bytes + varint(len(indexes) + 1) + struct.pack(f">{len(indexes)}i", *indexes) + b"\0"
         for topic, indexes in topics
     )
-    return _varint(len(topics) + 1) + b"".join(entries)
+    return varint(len(topics) + 1) + b"".join(entries)
 
 
 class _Reader:
-    """Takes one field after the other, behind the version of a value."""
+    """Reads the fields of a value in order, after its version."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 2

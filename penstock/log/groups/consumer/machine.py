@@ -1,8 +1,12 @@
-"""The life of a consumer group, as a pure function: event, topics and time in, the next group and an answer out.
+"""The state machine of a consumer group, as a pure function: event, topics and time in, the next group and a reply out.
 
-Any change of members, subscriptions or topics raises the group's epoch; the next heartbeat then computes a target
-assignment for that epoch, and each heartbeat brings its member a step closer to its target (`reconcile`). What a group
-refuses is raised as LogError and changes nothing. Codes and rules are those of Apache Kafka.
+Any change of members, subscriptions or topics increments the group epoch; the next heartbeat then computes a target
+assignment for that epoch, and each heartbeat brings its member a step closer to its target (`reconcile`): it revokes
+first, then it is assigned what is free. A step that is not needed is skipped.
+
+    STABLE --new target--> UNREVOKED --revoked--> UNRELEASED --others released--> STABLE
+
+A refused event raises LogError and changes nothing. Error codes and rules are those of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -12,21 +16,25 @@ from dataclasses import replace
 
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.consumer.assignors import compute_target
-from penstock.log.groups.consumer.events import Answer, Event, Heartbeat, Outcome, Remove, Tick
-from penstock.log.groups.consumer.reconcile import reconcile
 from penstock.log.groups.consumer.state import (
     JOINING,
     LEFT_FOR_A_WHILE,
     NOTHING,
+    Answer,
     ConsumerGroup,
     ConsumerSettings,
+    Event,
+    Heartbeat,
     Image,
     Member,
     MemberState,
+    Outcome,
     Partitions,
+    Remove,
+    Tick,
 )
 
-_REJOIN = "the member must give up its partitions and join again"
+_REJOIN = "the member must revoke its partitions and join again"
 
 
 def handle(group: ConsumerGroup, event: Event, now: int, image: Image, settings: ConsumerSettings) -> Outcome:
@@ -41,7 +49,7 @@ def handle(group: ConsumerGroup, event: Event, now: int, image: Image, settings:
 
 
 def check_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> None:
-    """Refuse offsets from someone who is no member, or whose epoch is not the current one."""
+    """Refuse a client that is not a member, or whose member epoch is not current."""
     member = group.members.get(member_id)
     if member is None:
         raise LogError(ErrorCode.unknown_member_id, f"group {group.id!r} has no member {member_id!r}")
@@ -59,8 +67,8 @@ def _heartbeat(group: ConsumerGroup, beat: Heartbeat, now: int, image: Image, se
     group = _with_target(_with_epoch(group, image, changed), image, settings)
     member = _timed(member, reconcile(group, member, image, beat.owned, changed), now)
     group = replace(group, members={**group.members, member.id: member})
-    tells = beat.epoch == JOINING or beat.is_full or member.assigned != before.assigned
-    assignment = member.assigned if tells else None
+    send_assignment = beat.epoch == JOINING or beat.is_full or member.assigned != before.assigned
+    assignment = member.assigned if send_assignment else None
     return Outcome(group, Answer(member.id, member.epoch, settings.heartbeat_interval, assignment))
 
 
@@ -98,7 +106,7 @@ def _fenced_unless(member: Member | None, member_id: str, instance_id: str | Non
 
 
 def _replaced(group: ConsumerGroup, left: Member, member_id: str) -> tuple[ConsumerGroup, Member]:
-    """Let a static member that came back take over the place and the partitions of the one that left."""
+    """Replace a static member that left by its new instance, which takes over the partitions."""
     member = replace(left, id=member_id, epoch=JOINING, previous_epoch=-1)
     members = {each.id: each for each in group.members.values() if each is not left} | {member_id: member}
     target = {member_id if id == left.id else id: partitions for id, partitions in group.target.items()}
@@ -139,7 +147,7 @@ def _with_epoch(group: ConsumerGroup, image: Image, changed: bool) -> ConsumerGr
 
 
 def _hash_topics(group: ConsumerGroup, image: Image) -> int:
-    """Return a number that changes when a subscribed topic appears, goes, or gets more partitions."""
+    """Return a hash that changes when a subscribed topic is created, deleted, or gets more partitions."""
     names = sorted(name for name in group.subscribed_topics(image) if name in image.topics)
     lines = "".join(f"{name} {image.topics[name].id} {image.topics[name].partitions}\n" for name in names)
     return int.from_bytes(hashlib.blake2b(lines.encode(), digest_size=8).digest(), signed=True)
@@ -152,7 +160,7 @@ def _with_target(group: ConsumerGroup, image: Image, settings: ConsumerSettings)
 
 
 def _timed(before: Member, after: Member, now: int) -> Member:
-    """Give a member that is asked to revoke its rebalance timeout to do so."""
+    """Set the deadline of a member that has to revoke partitions: its rebalance timeout."""
     if after.state is not MemberState.UNREVOKED:
         return replace(after, revoke_by=None)
     if after.progress == before.progress:
@@ -201,3 +209,54 @@ def _expire(group: ConsumerGroup, now: int) -> ConsumerGroup:
         if each.expires <= now or (each.revoke_by is not None and each.revoke_by <= now)
     ]
     return _remove(group, *late)
+
+
+def reconcile(group: ConsumerGroup, member: Member, image: Image, owned: Partitions | None, changed: bool) -> Member:
+    """Return the member after one step of reconciliation, or unchanged.
+
+    `owned` is what the member reports to own, `changed` whether its subscription has changed.
+    """
+    if member.state is MemberState.STABLE and member.epoch == group.target_epoch:
+        return _without_unsubscribed(member, image, owned) if changed else member
+    if member.state is MemberState.UNREVOKED and _owns(owned, member.revoking):
+        return _without_unsubscribed(member, image, owned) if changed else member
+    return _next(group, member, image, owned)
+
+
+def _owns(owned: Partitions | None, partitions: Partitions) -> bool:
+    return owned is None or not owned.isdisjoint(partitions)
+
+
+def _subscribed(partitions: Partitions, member: Member, image: Image) -> Partitions:
+    topics = member.subscribed_ids(image)
+    return frozenset(each for each in partitions if each[0] in topics)
+
+
+def _without_unsubscribed(member: Member, image: Image, owned: Partitions | None) -> Member:
+    kept = _subscribed(member.assigned, member, image)
+    revoking = member.revoking | (member.assigned - kept)
+    if kept == member.assigned:
+        return member
+    if _owns(owned, revoking):
+        return replace(member, state=MemberState.UNREVOKED, assigned=kept, revoking=revoking)
+    return replace(member, assigned=kept)
+
+
+def _next(group: ConsumerGroup, member: Member, image: Image, owned: Partitions | None) -> Member:
+    target = _subscribed(group.target.get(member.id, NOTHING), member, image)
+    kept = member.assigned & target
+    revoking = member.assigned - target
+    if revoking and _owns(owned, revoking):
+        # It stays in its epoch, in which it may still commit their offsets.
+        return replace(member, state=MemberState.UNREVOKED, assigned=kept, revoking=revoking)
+    missing = target - kept
+    waits_for = missing & group.owned_by_others(member.id)
+    return replace(
+        member,
+        state=MemberState.UNRELEASED if waits_for else MemberState.STABLE,
+        assigned=kept | (missing - waits_for),
+        revoking=NOTHING,
+        epoch=group.target_epoch,
+        # The reply with the new epoch may be lost; then the member sends the previous one.
+        previous_epoch=member.previous_epoch if member.epoch == group.target_epoch else member.epoch,
+    )

@@ -1,8 +1,8 @@
 """Regular expressions over topic names, matched in linear time.
 
-A client chooses the expression and the broker has one thread, so Python's own matcher, which backtracks, would let one
-request stop everybody. As in Kafka (RE2), whatever needs backtracking (look-around, back references) is refused.
-Expressions are parsed by Python's parser and turned into a finite automaton.
+Clients choose the expression and the broker has one thread, so with Python's backtracking matcher one request could
+block all clients. As in Kafka (RE2), look-around and back references are refused. Expressions are parsed by Python's
+parser and compiled to a finite automaton.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _parser: Any = import_module("re._parser")
 
 
 class TopicPattern:
-    """A compiled expression; `matches` says whether it matches a whole topic name."""
+    """A compiled expression; `matches` matches whole topic names."""
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
-        self._empty: list[list[int]] = []  # per state: where it goes without a character
-        self._edges: list[tuple[frozenset[str], int] | None] = []  # per state: where it goes with which characters
+        self._empty: list[list[int]] = []  # by state: transitions without a character
+        self._edges: list[tuple[frozenset[str], int] | None] = []  # by state: its transition, and the characters of it
         self._only_at: dict[int, tuple[bool, bool]] = {}  # states that exist at the start or at the end only
         self._cached: dict[tuple[frozenset[int], str], frozenset[int]] = {}
         if len(expression) > _LONGEST:
@@ -43,7 +43,7 @@ class TopicPattern:
         self._start_of_empty = self._closure([start], at_start=True, at_end=True)
 
     def matches(self, name: str) -> bool:
-        """Say whether the expression matches the whole of a name."""
+        """Return whether the expression matches a whole name."""
         if not name:
             return self._end in self._start_of_empty
         states = self._start
@@ -132,7 +132,7 @@ class TopicPattern:
         self._empty[start].append(end)
 
     def _refuse(self, why: str) -> NoReturn:
-        message = f"{self._expression[:100]!r} is no regular expression for topics: {why}"
+        message = f"{self._expression[:100]!r} is not a valid regular expression for topics: {why}"
         raise LogError(ErrorCode.invalid_regular_expression, message)
 
 
@@ -146,7 +146,7 @@ _CATEGORIES = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
 
 
 def _characters(kind: str, value: Any, ignore_case: bool) -> frozenset[str]:
-    """Return the characters of topic names that an item stands for."""
+    """Return the characters of topic names that an item matches."""
     if kind == "ANY":
         return frozenset(NAME_CHARACTERS)
     if kind in ("LITERAL", "NOT_LITERAL"):

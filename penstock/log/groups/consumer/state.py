@@ -1,4 +1,4 @@
-"""A consumer group and its members, as values that never change: each event makes the next group from the last one."""
+"""The state, events and replies of a consumer group. All are immutable; times are milliseconds."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from uuid import UUID
 Partition = tuple[UUID, int]
 Partitions = frozenset[Partition]
 NOTHING: Partitions = frozenset()
-JOINING, LEFT, LEFT_FOR_A_WHILE = 0, -1, -2  # member epochs with a meaning of their own
+JOINING, LEFT, LEFT_FOR_A_WHILE = 0, -1, -2  # special member epochs
 
 
 class MemberState(IntEnum):
-    """Where a member stands on its way to its target assignment; the numbers are those that Kafka stores."""
+    """The state of a member in the reconciliation; numbered as Kafka stores them."""
 
     STABLE = 0
-    UNREVOKED = 1  # it was asked to give partitions up, and has not confirmed that
-    UNRELEASED = 2  # some of its partitions are still with other members
+    UNREVOKED = 1  # it has to revoke partitions, and has not confirmed that
+    UNRELEASED = 2  # some of its target partitions are still owned by other members
 
 
 class GroupState(StrEnum):
-    """Where a group stands; the names are those that clients are shown."""
+    """The state of a group, with Kafka's names."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -32,7 +32,7 @@ class GroupState(StrEnum):
 
 
 class TopicInfo(NamedTuple):
-    """What an assignment needs to know of a topic."""
+    """The id and number of partitions of a topic."""
 
     id: UUID
     partitions: int
@@ -40,7 +40,7 @@ class TopicInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The topics at a moment, and those that each regular expression of the group's members matches.
+    """A snapshot of the topics, and those that each regular expression of the group's members matches.
 
     The same `revision` means the same topics.
     """
@@ -57,12 +57,12 @@ class ConsumerSettings:
     session_timeout: int = 45_000
     heartbeat_interval: int = 5_000
     max_size: int = 2**31 - 1
-    assignors: tuple[str, ...] = ("uniform", "range")  # the first one is used where no member asks for another
+    assignors: tuple[str, ...] = ("uniform", "range")  # the first one is the default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One consumer. It may consume `assigned`, and holds `revoking` until it confirms that it has let go of them."""
+    """One consumer. It consumes `assigned`, and owns `revoking` until it confirms the revocation."""
 
     id: str
     instance_id: str | None = None
@@ -83,26 +83,26 @@ class Member:
 
     @property
     def metadata(self) -> tuple[object, ...]:
-        """What the member says of itself: stored when it changes."""
+        """What the member sent about itself: stored when it changes."""
         described = (self.instance_id, self.rack_id, self.client_id, self.client_host)
         return (*described, self.rebalance_timeout, self.topics, self.regex, self.assignor)
 
     @property
     def progress(self) -> tuple[object, ...]:
-        """How far the member is: stored when it changes."""
+        """The state of the reconciliation: stored when it changes."""
         return self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking
 
     @property
-    def held(self) -> Partitions:
-        """Partitions that nobody else may consume."""
+    def owned(self) -> Partitions:
+        """Partitions that no other member may consume."""
         return self.assigned | self.revoking
 
     def subscribed(self, image: Image) -> frozenset[str]:
-        """Return the names of the topics that it asks for, existing or not."""
+        """Return the names of the topics that it subscribes to, existing or not."""
         return self.topics | image.resolved.get(self.regex or "", frozenset())
 
     def subscribed_ids(self, image: Image) -> frozenset[UUID]:
-        """Return the topics that it asks for and that exist."""
+        """Return the ids of the existing topics that it subscribes to."""
         names = self.subscribed(image)
         return frozenset(image.topics[name].id for name in names if name in image.topics)
 
@@ -111,8 +111,8 @@ class Member:
 class ConsumerGroup:
     """A group: `epoch` counts its changes, `target` is the assignment that was computed for `target_epoch`.
 
-    Always true, and checked by `check`: no partition is held by two members; no member and no target is ahead of the
-    group; targets belong to members and do not overlap; only members that are asked to revoke hold such partitions.
+    Invariants, checked by `check`: no partition is owned by two members; no member and no target is ahead of the
+    group; targets belong to members and do not overlap; only members in UNREVOKED have partitions to revoke.
     """
 
     id: str
@@ -125,7 +125,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> GroupState:
-        """Where the group stands."""
+        """The state of the group."""
         if not self.members:
             return GroupState.EMPTY
         if self.epoch > self.target_epoch:
@@ -141,27 +141,27 @@ class ConsumerGroup:
             return None
         return next((each for each in self.members.values() if each.instance_id == instance_id), None)
 
-    def held_by_others(self, member_id: str) -> Partitions:
-        """Return the partitions that a member has to wait for."""
-        return NOTHING.union(*(each.held for each in self.members.values() if each.id != member_id))
+    def owned_by_others(self, member_id: str) -> Partitions:
+        """Return the partitions that other members own."""
+        return NOTHING.union(*(each.owned for each in self.members.values() if each.id != member_id))
 
     def subscribed_topics(self, image: Image) -> frozenset[str]:
-        """Return the names of all topics that members ask for."""
+        """Return the names of all topics that members subscribe to."""
         empty: frozenset[str] = frozenset()
         return empty.union(*(each.subscribed(image) for each in self.members.values()))
 
     def deadline(self) -> int | None:
-        """Return when the group next wants a `Tick`."""
+        """Return the time of the next `Tick`."""
         times = [each.expires for each in self.members.values()]
         times += [each.revoke_by for each in self.members.values() if each.revoke_by is not None]
         return min(times, default=None)
 
     def check(self) -> None:
-        """Raise AssertionError if something that is always true is not."""
-        held = [each for member in self.members.values() for each in member.held]
-        assert len(held) == len(set(held)), "a partition is held by two members"
+        """Raise AssertionError if an invariant is violated."""
+        held = [each for member in self.members.values() for each in member.owned]
+        assert len(held) == len(set(held)), "a partition is owned by two members"
         targets = [each for partitions in self.target.values() for each in partitions]
-        assert len(targets) == len(set(targets)), "a partition is meant for two members"
+        assert len(targets) == len(set(targets)), "a partition is in the targets of two members"
         assert self.target.keys() <= self.members.keys()
         assert self.target_epoch <= self.epoch
         for id, member in self.members.items():
@@ -172,3 +172,63 @@ class ConsumerGroup:
             assert not member.assigned & member.revoking
         instances = [each.instance_id for each in self.members.values() if each.instance_id is not None]
         assert len(instances) == len(set(instances)), "two members with one instance id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A member joins (epoch 0), is alive, leaves (-1), or leaves temporarily as a static member (-2).
+
+    None, and -1 as the rebalance timeout, mean "unchanged".
+    """
+
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout: int = -1
+    topics: frozenset[str] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: Partitions | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has all fields, as clients send after an error: then the reply has all fields too."""
+        said = self.topics is not None or self.regex is not None
+        return self.rebalance_timeout != -1 and said and self.owned is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """An administrator removes a member, by its id or its instance id."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The reply to a heartbeat; `assignment` is None if it has not changed."""
+
+    member_id: str
+    epoch: int
+    heartbeat_interval: int = 0
+    assignment: Partitions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The group after an event, and the reply."""
+
+    group: ConsumerGroup
+    answer: Answer | None = None
+
+
+Event = Heartbeat | Tick | Remove

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from uuid import UUID, uuid5
 
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.groups.consumer.events import Answer, Event, Heartbeat, Remove, Tick
 from penstock.log.groups.consumer.formats import Replay, changes
 from penstock.log.groups.consumer.machine import handle
 from penstock.log.groups.consumer.regex import TopicPattern
 from penstock.log.groups.consumer.state import (
     NOTHING,
+    Answer,
     ConsumerGroup,
     ConsumerSettings,
+    Event,
+    Heartbeat,
     Image,
     Partitions,
+    Remove,
+    Tick,
     TopicInfo,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.log.groups.consumer.assignors import ASSIGNORS, Target, assign_ranges, assign_uniformly
@@ -21,6 +21,8 @@ def _everything(subscriptions: Subscriptions, counts: Counts) -> set[tuple[UUID,
     return {(topic, index) for topic in frozenset().union(*subscriptions.values()) for index in range(counts[topic])}
 
 
+# The first property test of a run also pays for the start of hypothesis, a second on a busy machine.
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(SUBSCRIPTIONS, SUBSCRIPTIONS, COUNTS, st.sampled_from(sorted(ASSIGNORS)))
 def test_every_partition_goes_to_one_subscriber(
     before: Subscriptions, after: Subscriptions, counts: Counts, name: str

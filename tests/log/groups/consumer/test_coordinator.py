@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.log.errors import ErrorCode
-from penstock.log.security.access import Access
-from penstock.log.security.acls import ANONYMOUS, Acl, Operation, Pattern, Permission, Resource
+from penstock.log.security.acls import ANONYMOUS, Acl, Authorizer, Operation, Pattern, Permission, Resource
 from penstock.log.security.setup import open_security
 from tests.log.groups.stories import TRADES, Still, let_it_work, number, offset, pass_time, play
 from tests.log.groups.test_handlers import Ask, client, commit_of
@@ -220,7 +219,7 @@ def test_offsets_of_subscribed_topics_are_not_deleted_and_do_not_expire(tmp_path
         assert refused.topics[0].partitions[0].error_code is ErrorCode.group_subscribed_to_topic
         await beat(ask, epoch=-1)
         broker.now += 8 * DAY
-        await pass_time(broker, broker.groups.rules.sweep_every + 10)
+        await pass_time(broker, broker.groups.settings.sweep_every + 10)
         assert number(broker) is None
         assert "g" not in broker.groups.consumers
 
@@ -289,7 +288,7 @@ def test_a_client_that_hangs_up_has_joined_all_the_same(tmp_path: Path) -> None:
 
 def test_a_member_finds_only_topics_that_it_may_see(tmp_path: Path) -> None:
     rights = [(Resource.GROUP, "g", Operation.READ), (Resource.TOPIC, "trades", Operation.DESCRIBE)]
-    Access(tmp_path).add(
+    Authorizer(tmp_path).add(
         Acl(resource, name, Pattern.LITERAL, ANONYMOUS, "*", operation, Permission.ALLOW)
         for resource, name, operation in rights
     )

@@ -7,9 +7,16 @@ from dataclasses import replace
 import pytest
 
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.groups.consumer.events import Heartbeat
 from penstock.log.groups.consumer.machine import check_epoch, handle
-from penstock.log.groups.consumer.state import LEFT, LEFT_FOR_A_WHILE, NOTHING, GroupState, MemberState, TopicInfo
+from penstock.log.groups.consumer.state import (
+    LEFT,
+    LEFT_FOR_A_WHILE,
+    NOTHING,
+    GroupState,
+    Heartbeat,
+    MemberState,
+    TopicInfo,
+)
 from tests.log.groups.consumer.drill import REBALANCE, SETTINGS, Client, Drill, parts, topic_id
 
 JOIN = {"rebalance_timeout": REBALANCE, "topics": frozenset({"trades"}), "owned": NOTHING}

@@ -118,7 +118,7 @@ class Lives(RuleBasedStateMachine):
         current = [each for each in self.alive if each.id in members and each.epoch > 0]
         consumed = [partition for each in current for partition in each.owned]
         assert len(consumed) == len(set(consumed))
-        assert all(each.owned <= members[each.id].held for each in current)
+        assert all(each.owned <= members[each.id].owned for each in current)
 
     @invariant()
     def epochs_only_rise(self) -> None:

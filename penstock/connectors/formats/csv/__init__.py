@@ -1,0 +1,1 @@
+"""The csv format: options, header, multi-line records, decoder and writer."""

@@ -1,0 +1,1 @@
+"""Sources without an external system: generated rows and rows from the program."""

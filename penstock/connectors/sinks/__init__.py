@@ -1,0 +1,1 @@
+"""Small sinks: memory, terminal, a Python function, a webhook."""

@@ -1,0 +1,1 @@
+"""What the log reports about itself: Prometheus metrics, and the memory of the process."""

@@ -1,0 +1,1 @@
+"""The network side of the broker: accepting connections, framing requests, sending replies, limits."""

@@ -1,0 +1,1 @@
+"""The operators of a logical plan: one frozen class each, checked when it is built."""

@@ -1,0 +1,1 @@
+"""Spark SQL expressions: parsed, checked and typed while a pipeline is built."""

@@ -1,1 +1,0 @@
-"""Queries that Spark runs alone, by its own Kafka connector."""

@@ -1,0 +1,198 @@
+"""Repair of Spark's files before a run: it rolls a query back to the newest epoch with intact state.
+
+Spark itself replays only the last epoch that it planned. To roll back further, files of later epochs are moved to
+`set-aside/`, and their offsets are stored for our scans: the epochs are planned again with the same numbers and the
+same rows, so that sinks recognise them in their ledgers and skip them. Nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from penstock.errors import CheckpointDamaged
+from penstock.spark.checkpoints.history import History, query_names
+from penstock.spark.checkpoints.layout import UNKNOWN, QueryLayout, read_layout
+from penstock.spark.checkpoints.spark_files import MISSING, damage_in, is_restorable
+from penstock.spark.lowering.job_storage import START_OVER
+from penstock.spark.tasks.offset_files import REPLAY, planned_end, replayed_ends
+from penstock.storage.folders import Folder
+
+# Up to this size every start checks all files that Spark will load; beyond it only those of the newest version.
+FULL_CHECK_BYTES = 64 * 2**20
+FULL_CHECK = "suspect"
+_VERSION = re.compile(r"state/.+/(\d+)(_[^./]+)?\.(delta|snapshot|changelog|zip)")
+_log = logging.getLogger(__name__)
+
+
+def repair(data: Folder, *, replayable: bool, changes: bool = False, by_clock: bool = False) -> None:
+    """Find damage in the files that Spark will read, and repair it; logs a warning for each repaired query.
+
+    Epochs that run again need the plan that they ran with, so a plan that `changes` is refused until they have. With
+    processing time (`by_clock`) only an epoch can run again whose time Spark still has.
+    """
+    full_check, layout = data.read(FULL_CHECK) is not None, read_layout(data)
+    for name in query_names(data):
+        history = History(data / "queries" / name, layout.operators(name))
+        if history.last >= 0 and (found := _first_damage(history, full_check=full_check)):
+            plan = _Repair(data, name, history, layout.queries.get(name, UNKNOWN), found)
+            if not replayable and plan.epoch < history.last - 1:
+                plan.refuse("its source cannot be read again")
+            if by_clock and plan.ends:
+                plan.refuse("windows use processing time, and the times of the epochs that have to run again are lost")
+            _log.warning(plan.apply())
+        if changes and _has_epochs_to_rerun(history):
+            message = f"checkpoint {data} was damaged, and the epochs that were rolled back have not run again yet"
+            raise CheckpointDamaged(message, hint="run the old version of the pipeline until they have, then this one")
+    if full_check:
+        data.remove(FULL_CHECK)
+
+
+def request_full_check(data: Folder) -> None:
+    """Make the next run check every file: Spark failed, and a damaged file may be the cause."""
+    data.write(FULL_CHECK, b"Spark failed")
+
+
+def _has_epochs_to_rerun(history: History) -> bool:
+    committed = _newest_committed(history)
+    return any(epoch > committed for ends in replayed_ends(history.folder).values() for epoch in ends)
+
+
+def _newest_committed(history: History) -> int:
+    return max(history.committed, default=-1)
+
+
+def _first_damage(history: History, *, full_check: bool) -> tuple[str, str] | None:
+    """Return the first damaged file among those that Spark will read, and what is wrong with it."""
+    last, committed = history.last, _newest_committed(history)
+    if history.missing_offsets:
+        return history.missing_offsets[0], MISSING
+    if committed not in (last, last - 1):
+        return f"commits/{last - 1}", MISSING
+    try:
+        names = [*history.files_to_resume(committed), f"offsets/{last}"]
+        for name in names if full_check else _files_to_check(history, names):
+            if reason := damage_in(history, name):
+                return name, reason
+    except CheckpointDamaged as error:
+        return f"the state after epoch {committed}", f"is damaged ({error.message})"
+    except (FileNotFoundError, ValueError, KeyError) as error:
+        return f"the state after epoch {committed}", f"cannot be read ({error})"
+    return None
+
+
+def _files_to_check(history: History, names: list[str]) -> list[str]:
+    """Return the files that every start checks."""
+    if history.folder.local is None:
+        return [name for name in names if not name.startswith("state/")]
+    if sum(history.files.get(name, 0) for name in names) <= FULL_CHECK_BYTES:
+        return names
+    newest = max((_version(name) for name in names), default=0)
+    return [name for name in names if not name.startswith("state/") or _version(name) == newest]
+
+
+class _Repair:
+    """The repair of one query: it rolls back to `epoch`, the newest with intact state and known offsets after it.
+
+    `ends` are the offsets, by source and epoch, of those epochs that run again and that Spark has no offsets of.
+    """
+
+    def __init__(self, data: Folder, name: str, history: History, layout: QueryLayout, found: tuple[str, str]) -> None:
+        self.data, self.name, self.history, self.layout, self.found = data, name, history, layout, found
+        self.damaged = {file: reason for file in history.files if (reason := damage_in(history, file))}
+        self.last = history.last
+        self.epoch = self._epoch()
+        self.ends = self._ends()
+
+    def apply(self) -> str:
+        """Store the offsets of later epochs, then move their files away; return what was done as one line."""
+        if self.ends:
+            known = replayed_ends(self.history.folder)
+            merged = {source: {**known.get(source, {}), **ends} for source, ends in self.ends.items()}
+            self.history.folder.write(REPLAY, json.dumps(merged).encode())
+        aside = f"set-aside/{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        names = [*self._files_to_move()]
+        moved = self.history.with_checksums(names)
+        self.history.folder.copy(moved, self.data / aside / "queries" / self.name)
+        for name in moved:
+            self.history.folder.remove(name)
+        file, reason = self.found
+        done = f"{self._consequence()}; {_files(len(names))} in {aside}"
+        return f"checkpoint {self.data}: {self.name}/{file} {reason}; {done}"
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise the error for damage that cannot be repaired."""
+        file, reason = self.found
+        message = f"{self.history.folder}/{file} {reason}, and {why}"
+        raise CheckpointDamaged(message, hint=START_OVER)
+
+    def _consequence(self) -> str:
+        if self.epoch == self.last:
+            return "older files have the same state, so no epoch runs again"
+        first = f"epoch {self.epoch + 1}" if self.epoch + 1 == self.last else f"epochs {self.epoch + 1} to {self.last}"
+        return f"{first} will run again with the same offsets, from the state after epoch {self.epoch}"
+
+    def _epoch(self) -> int:
+        for epoch in range(min(_newest_committed(self.history), self.last), -1, -1):
+            # Spark reads the offsets of the newest epoch that it finds, and of the one before.
+            before = [f"offsets/{epoch - 1}"] if epoch == self.last and epoch else []
+            if any(self._lacks(name) for name in (f"commits/{epoch}", f"offsets/{epoch}", *before)):
+                continue
+            if all(is_restorable(store, epoch, self.damaged) for store in self.history.stores):
+                return epoch
+        if 0 not in self.history.logged:
+            self.refuse("no retained epoch has intact state")
+        return -1
+
+    def _ends(self) -> dict[str, dict[int, Any]]:
+        """Return the end offsets of the epochs that run again, by source, unless Spark still has them."""
+        ends: dict[str, dict[int, Any]] = {}
+        for epoch in range(self.epoch + 1, self.last + 1):
+            if epoch == self.epoch + 1 and not self._lacks(f"offsets/{epoch}"):
+                continue
+            for source, end in self._offsets(epoch).items():
+                ends.setdefault(source, {})[epoch] = end
+        return ends
+
+    def _offsets(self, epoch: int) -> dict[str, Any]:
+        sources = self.layout.sources
+        if not sources:
+            self.refuse("the order of its sources was never stored")
+        if "kafka" in sources:
+            self.refuse("Spark's connector for Kafka cannot read an epoch again with the same offsets")
+        name = f"offsets/{epoch}"
+        if not self._lacks(name):
+            return dict(zip(sources, self.history.offsets(epoch), strict=True))
+        if epoch != self.last or self.data.local is None or (epoch and self._lacks(f"offsets/{epoch - 1}")):
+            self.refuse(f"{name} with the offsets of epoch {epoch} is lost")
+        # Sources store the newest epoch's offsets as well; one that has not stored any had no new rows.
+        old = dict(zip(sources, self.history.offsets(epoch - 1), strict=True)) if epoch else {}
+        stored = {one: planned_end(self.data / "sources" / one, self.name, epoch) or old.get(one) for one in sources}
+        return {source: end for source, end in stored.items() if end is not None}
+
+    def _lacks(self, name: str) -> bool:
+        """Say whether a file is missing or damaged."""
+        return name in self.damaged or name not in self.history.files
+
+    def _files_to_move(self) -> Iterable[str]:
+        """Return the files to set aside: commits first, offsets last, so that a crash in between loses none."""
+        later = {
+            "commits": [f"commits/{epoch}" for epoch in self.history.committed if epoch > self.epoch],
+            "offsets": [f"offsets/{epoch}" for epoch in reversed(self.history.logged) if epoch > self.epoch + 1],
+        }
+        state = [name for name in self.history.files if _version(name) > self.epoch + 1]
+        rest = [name for name in self.damaged if name in self.history.files]
+        return dict.fromkeys([*later["commits"], *state, *rest, *later["offsets"]])
+
+
+def _version(name: str) -> int:
+    match = _VERSION.fullmatch(name)
+    return int(match[1]) if match else -1
+
+
+def _files(count: int) -> str:
+    return "1 file is" if count == 1 else f"{count} files are"

@@ -1,0 +1,108 @@
+"""The state of a node after an epoch: where it is, the table that readers return, and their interface."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.errors import BadValue, CheckpointMissing, choices
+from penstock.spark.checkpoints.history import History, StateStoreFiles
+from penstock.spark.checkpoints.identity import read_identity
+from penstock.spark.checkpoints.inspect import checkpoint_at
+from penstock.spark.checkpoints.layout import Operator, read_layout
+from penstock.storage.folders import Folder
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StateVersion:
+    """The state of one operator after one epoch; `number` is Spark's number of the operator in its query.
+
+    `first_us` is the time that zero stands for in this state.
+    """
+
+    root: Folder
+    query: str
+    history: History
+    number: int
+    operator: Operator
+    epoch: int
+    first_us: int
+
+    @property
+    def stores(self) -> list[StateStoreFiles]:
+        """The files of the operator, by partition and store."""
+        return _stores(self.history, self.number)
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """State after an epoch, ordered by key; `more` if there are rows beyond those; `offsets` is what was read."""
+
+    node: str
+    epoch: int
+    columns: list[str]
+    rows: list[Row]
+    more: bool
+    offsets: dict[str, Any] = field(default_factory=dict)
+
+
+class StateReader(Protocol):
+    """Reads one version of state."""
+
+    def read(self, key: str | None = None, limit: int = 100) -> StateTable:
+        """Return the rows of a key, or of all keys, up to a limit."""
+
+
+def find_state(root: Folder, node: str | None = None, at: int | None = None) -> StateVersion:
+    """Return the newest state of a node, or that after epoch `at`; for a node in several branches, the first one's."""
+    data = checkpoint_at(root)
+    query, number, operator = _find_operator(data, node)
+    history, identity = History(data / "queries" / query), read_identity(data)
+    first_us = (identity.first_us if identity else 0) - operator.lag_us
+    return StateVersion(root, query, history, number, operator, _epoch(history, number, at), first_us)
+
+
+def require_keys(operator: Operator) -> None:
+    """Raise if state is asked for by key and has none."""
+    if not operator.keys:
+        message = f"the state of '{operator.node}' has no key"
+        raise BadValue(message, hint="leave out --key")
+
+
+def _find_operator(data: Folder, node: str | None) -> tuple[str, int, Operator]:
+    found: dict[str, tuple[str, int, Operator]] = {}
+    for query, layout in read_layout(data).queries.items():
+        for number, operator in enumerate(layout.operators):
+            found.setdefault(operator.node, (query, number, operator))
+    if not found:
+        message = f"{data} has no state"
+        hint = "only aggregate, reduce, deduplicate, process and joins have state, after the first committed epoch"
+        raise CheckpointMissing(message, hint=hint)
+    if node is None and len(found) > 1:
+        message = "several nodes have state"
+        raise BadValue(message, hint=f"choose one with --node; {choices('nodes', found)}")
+    if node is not None and node not in found:
+        message = f"no node '{node}' has state in {data}"
+        raise CheckpointMissing(message, hint=choices("nodes with state", found, node))
+    return found[node] if node is not None else next(iter(found.values()))
+
+
+def _epoch(history: History, number: int, at: int | None) -> int:
+    """Return the newest epoch whose state is retained, or `at` if its state is."""
+    stores = _stores(history, number)
+    retained = [e for e in history.committed if stores and all(next(s.chains(e + 1), None) for s in stores)]
+    if not retained:
+        message = f"{history.folder} has no state yet"
+        raise CheckpointMissing(message, hint="wait for the first epoch of the job", transient=True)
+    if at is None:
+        return retained[-1]
+    if at not in retained:
+        message = f"the state after epoch {at} is not retained"
+        raise CheckpointMissing(message, hint=f"that of epochs {retained[0]} to {retained[-1]} is")
+    return at
+
+
+def _stores(history: History, number: int) -> list[StateStoreFiles]:
+    return [store for store in history.stores if store.operator == number]

@@ -1,0 +1,117 @@
+"""The progress of a run: its newest epoch, totals, lag and watermarks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from py4j.protocol import Py4JError
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.contracts import Offsets
+from penstock.errors import PenstockError
+from penstock.plan.graph import Graph
+from penstock.plan.operators.stateless import EventTime, Read
+from penstock.plan.physical.queries import source_of, time_key
+from penstock.report import EventTimes, PartitionTime, Progress, Watermark
+from penstock.spark.epochs.idle import IdleSources, IdleWatch
+from penstock.spark.epochs.partition_watermarks import event_times
+from penstock.spark.epochs.writer import EpochWriter
+from penstock.spark.lowering.context import Context
+from penstock.spark.tasks.totals import Totals
+from penstock.windows import FIRST_US
+
+_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ProgressReporter:
+    """Adds up the progress of the queries of one run.
+
+    An epoch is reported when Spark has reported it too, so that all numbers are of the same one.
+    """
+
+    def __init__(self, graph: Graph, idle: IdleSources, offsets: Callable[[Read], Offsets]) -> None:
+        self._graph, self._idle, self._offsets = graph, idle, offsets
+        self._parts: list[tuple[EpochWriter, StreamingQuery]] = []
+        self._shown = Progress()
+        self._epochs: list[int] = []
+
+    def add(self, writer: EpochWriter, query: StreamingQuery) -> None:
+        """Include a query."""
+        self._parts.append((writer, query))
+
+    def progress(self) -> Progress:
+        """Return the newest epoch and the totals so far."""
+        now = [replace(writer.progress) for writer, _ in self._parts]
+        epochs = [one.epoch for one in now]
+        if epochs != self._epochs or not self._epochs:
+            # Without its JVM a run ends, and `wait` raises that.
+            with contextlib.suppress(Py4JError, ConnectionError):
+                self._refresh(now, epochs)
+        return self._shown
+
+    def watermarks(self) -> tuple[Watermark, ...]:
+        """Return the watermark of each query that has an event time."""
+        made = (
+            watermark(writer.query.name, writer.query.context, writer.records.newest(), self._idle.of(writer))
+            for writer, _ in self._parts
+        )
+        return tuple(one for one in made if one.times)
+
+    def _refresh(self, now: list[Progress], epochs: list[int]) -> None:
+        queries = [query for _, query in self._parts]
+        spark = [query.lastProgress for query in queries]
+        for query, last, epoch in zip(queries, spark, epochs, strict=True):
+            if (-1 if last is None else last["batchId"]) < epoch and query.isActive:
+                return
+        whole = _together(now)
+        whole.watermarks = self.watermarks()
+        whole.watermark = whole.watermarks[0].at if whole.watermarks else None
+        whole.state_rows = sum(operator["numRowsTotal"] for one in spark if one for operator in one["stateOperators"])
+        whole.lag_rows = self._lag()
+        self._shown, self._epochs = whole, epochs
+
+    def _lag(self) -> int | None:
+        try:
+            behind = [read.source.lag(self._offsets(read)) for read in self._graph.reads]
+        except PenstockError:
+            # A source that does not answer makes the query wait or fail; a metric must not.
+            return None
+        known = [rows for rows in behind if rows is not None]
+        return sum(known) if len(known) == len(behind) else None
+
+
+def _together(parts: list[Progress]) -> Progress:
+    """Add up queries; each counts the nodes that no other counts, and the epoch is that of the first."""
+    whole, *others = parts or [Progress()]
+    for other in others:
+        for name in ("rows_in", "rows_out", "late", "rejected", "rows_in_per_s", "rows_out_per_s"):
+            setattr(whole, name, getattr(whole, name) + getattr(other, name))
+    known = [part.backpressure_ratio for part in parts if part.backpressure_ratio is not None]
+    whole.backpressure_ratio = max(known) if len(known) == len(parts) and known else None
+    return whole
+
+
+def watermark(query: str, context: Context, totals: Totals, idle: IdleWatch | None) -> Watermark:
+    """Return the watermark of a query, and the event times of which it is the smallest."""
+    return Watermark(query, tuple(_event_times(time, totals, idle) for time in event_times(context)))
+
+
+def _event_times(time: EventTime, totals: Totals, idle: IdleWatch | None) -> EventTimes:
+    left_out = idle.idle_partitions(time) if idle else set()
+    found = sorted(totals.partitions.get(time_key(time), {}).items())
+    return EventTimes(
+        source_of(time),
+        time.column,
+        time.max_delay_us,
+        _instant(totals.newest.get(time_key(time))),
+        idle is not None and idle.is_idle(time),
+        tuple(PartitionTime(name, _BEGIN + timedelta(microseconds=at), name in left_out) for name, at in found),
+    )
+
+
+def _instant(micros: int | None) -> datetime | None:
+    # A run may start with a declared time without meaning: that of year 1, or in older checkpoints of 1970.
+    return None if micros in (None, 0, FIRST_US) else _BEGIN + timedelta(microseconds=micros or 0)

@@ -1,0 +1,91 @@
+"""The staging area of results: rows that a replay would compute otherwise wait in it until every sink has them.
+
+Tasks write their rows to files; once all are there the driver seals the epoch, and only then do sinks see it. After a
+crash a sealed epoch goes out as it is, whatever is computed now; one that is not sealed was seen by nobody.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.errors import CheckpointDamaged
+from penstock.storage.folders import Folder
+
+Tables = dict[str, list[pa.Table]]
+_SEAL = "sealed"
+# What ends an Arrow stream.
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+@dataclass(frozen=True)
+class StagedPartition:
+    """The rows of one partition of an output, in a file."""
+
+    output: int
+    partition: int
+    file: str
+
+
+@dataclass(frozen=True)
+class SealedEpoch:
+    """A whole epoch: the staged partitions of its outputs, and its late and rejected rows by node."""
+
+    partitions: tuple[StagedPartition, ...]
+    late: Tables
+    rejected: Tables
+
+
+@dataclass(frozen=True)
+class ResultStaging:
+    """The folder of one query; small enough to travel to every task."""
+
+    folder: Folder
+
+    def put(self, epoch: int, output: int, partition: int, batches: Iterable[pa.RecordBatch]) -> StagedPartition:
+        """Write rows durably; a task that runs twice writes two files, and returns one."""
+        file = f"{epoch}/{output}-{partition}-{uuid.uuid4().hex}.arrow"
+        data, writer = pa.BufferOutputStream(), None
+        for batch in batches:
+            writer = writer or pa.ipc.new_stream(data, batch.schema)
+            writer.write_batch(batch)
+        if writer is not None:
+            writer.close()
+        self.folder.write(file, data.getvalue().to_pybytes())
+        return StagedPartition(output, partition, file)
+
+    def batches(self, staged: StagedPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition."""
+        data = self.folder.read(staged.file)
+        # Arrow would take a stream that is cut off between two batches for a whole one.
+        if data is None or (data and not data.endswith(_END)):
+            reason = "is missing" if data is None else "is cut off"
+            message = f"{self.folder}/{staged.file} {reason}: it holds rows of an epoch that sinks may have a part of"
+            raise CheckpointDamaged(message, hint="put the file back from a copy, or restore a savepoint")
+        yield from pa.ipc.open_stream(data) if data else ()
+
+    def clear(self, epoch: int) -> None:
+        """Delete epochs that are done, and what an unfinished attempt of this one staged."""
+        for name in self.folder.names():
+            if name != str(epoch) or self.sealed(epoch) is None:
+                self.folder.remove(name)
+
+    def seal(self, epoch: int, whole: SealedEpoch) -> None:
+        """Decide that the epoch is published like this."""
+        self.folder.write(f"{epoch}/{_SEAL}", pickle.dumps(whole))
+
+    def sealed(self, epoch: int) -> SealedEpoch | None:
+        """Return the epoch if it was sealed."""
+        data = self.folder.read(f"{epoch}/{_SEAL}")
+        if data is None:
+            return None
+        try:
+            found = pickle.loads(data)
+        except Exception as error:  # damaged bytes can make pickle raise anything
+            message = f"{self.folder}/{epoch}/{_SEAL} cannot be read: it holds rows that sinks may have a part of"
+            raise CheckpointDamaged(message, hint="put the file back from a copy, or restore a savepoint") from error
+        return found if isinstance(found, SealedEpoch) else None

@@ -1,0 +1,50 @@
+"""Where a job stores its files, as queries and epochs see it. The checkpoint implements it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from penstock.plan.physical.plan import PhysicalPlan
+    from penstock.spark.tasks.control_journal import DeclaredTimes
+    from penstock.spark.tasks.staging import Staging
+    from penstock.storage.folders import Folder
+
+# What a user can do when the files of a job are lost or damaged.
+START_OVER = "restore a savepoint (`penstock savepoint list`), or start over with another --checkpoint folder"
+
+
+class JobStorage(Protocol):
+    """The folders and journals of one job; `root` is what the user named, `folder` has the data of this run."""
+
+    root: Folder
+    folder: Folder
+    retention: int
+    # How the job runs; decided when the storage was opened.
+    plan: PhysicalPlan
+    ticks: DeclaredTimes
+    # The current names of nodes, by the names that records of epochs have for them, where these differ.
+    ids: dict[str, str]
+
+    @property
+    def lineage(self) -> str:
+        """What tells the epochs of this job apart from those of any other, in the ledgers of sinks."""
+
+    @property
+    def first_us(self) -> int:
+        """The time that Spark's zero stands for."""
+
+    def query(self, name: str) -> Folder:
+        """Return Spark's checkpoint folder of one query."""
+
+    def messages(self, name: str) -> Folder:
+        """Return the folder through which Spark's planner, a process on this machine, reports to the driver."""
+
+    def records(self, name: str) -> Folder:
+        """Return the folder with the totals of one query's epochs."""
+
+    def staging(self, name: str) -> Staging:
+        """Return where the tasks of one query stage late and rejected rows."""
+
+    def confirm(self) -> None:
+        """Raise a CheckpointError if the storage was deleted, or another driver has taken it over."""

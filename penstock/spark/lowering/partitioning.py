@@ -1,0 +1,97 @@
+"""Partitioning: exchanges that keep rows in order between a source and a keyed sink, and the partitions of sinks.
+
+Spark's `repartition(n)` sorts rows by their content, and the reader of a shuffle gets blocks in any order. So branches
+share rows through an exchange that keeps the rows of a task together, and rows carry what a keyed sink orders them by:
+their position in the source, or, out of a stateful operator, their event time.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType, VariantType
+
+from penstock.contracts import ROW_KEY
+from penstock.plan.graph import upstream
+from penstock.plan.operators.node import Node
+from penstock.plan.operators.stateless import Write
+from penstock.plan.physical.determinism import replay_key
+from penstock.spark.lowering.context import column
+from penstock.spark.tasks.internal_columns import EVENT_TIME, ORDER, PREFIX, internal_columns
+
+_TARGET = PREFIX + "target"
+
+
+def exchanged(frame: DataFrame, partitions: int) -> DataFrame:
+    """Send all rows of each task to one of so many partitions, in their order."""
+    numbered = frame.withColumn(_TARGET, F.pmod(F.spark_partition_id(), F.lit(partitions)))
+    return numbered.repartitionById(partitions, _TARGET).drop(_TARGET)
+
+
+def in_source_order(write: Write) -> set[Node]:
+    """Return the sources whose rows reach a keyed sink without a stateful operator that changes their order."""
+    return _sources(write.input) if write.sink.keyed else set()
+
+
+def ordering(frame: DataFrame, write: Write) -> list[Column]:
+    """Return the column that orders the rows of a keyed sink; none if tasks return them in order."""
+    if not write.sink.keyed:
+        return []
+    if ORDER in frame.columns:
+        return [column(ORDER)]
+    # What Python computes for a bucket of keys comes key by key, in order.
+    stateful = next((node for node in upstream(write) if node.stateful), None)
+    by_time = EVENT_TIME in frame.columns and stateful is not None and not stateful.bucketed
+    return [column(EVENT_TIME)] if by_time else []
+
+
+def _sources(node: Node) -> set[Node]:
+    if not node.inputs:
+        return {node}
+    if not node.keeps_order:
+        return set()
+    return {source for one in node.inputs for source in _sources(one)}
+
+
+# Each row carries the number of its sink partition: that of the task depends on what else the query writes.
+PARTITION = PREFIX + "partition"
+# The number of a row within its task: rows that come from one row would have equal positions without it.
+_NUMBER = PREFIX + "number"
+
+
+def to_sink_partitions(frame: DataFrame, write: Write) -> DataFrame:
+    """Split an output into as many partitions as its sink asks for; the rows of a key keep their order.
+
+    An exchange returns the blocks of its tasks in any order, so ordered rows carry the column that orders them.
+    """
+    order = internal_columns(frame.columns)
+    if write.sink.partitions is None:
+        return frame.drop(*order)
+    names = _partition_columns(frame, write)
+    number = F.pmod(F.xxhash64(*map(column, names)), F.lit(write.sink.partitions)) if names else F.lit(0)
+    numbered = frame.withColumn(PARTITION, number.cast("int"))
+    if not write.sink.keyed:
+        return numbered.repartitionById(write.sink.partitions, PARTITION)
+    numbered = numbered.withColumn(_NUMBER, F.monotonically_increasing_id())
+    partitioned = numbered.repartitionById(write.sink.partitions, PARTITION)
+    return partitioned.sortWithinPartitions(*order, _NUMBER).drop(*order, _NUMBER)
+
+
+def _partition_columns(frame: DataFrame, write: Write) -> list[str]:
+    """Return the columns that choose a row's partition: those of a key, else all that a replay cannot change."""
+    if write.sink.row_key is not None:
+        return [ROW_KEY]
+    for names in (write.sink.key, write.input.key, replay_key(write.input), write.schema.names):
+        stable = [name for name in names if _stable(frame.schema[name].dataType)]
+        if stable:
+            return stable
+    return []
+
+
+def _stable(kind: DataType) -> bool:
+    """Say whether equal values hash alike: sums of doubles differ in the last bit, and maps have no order."""
+    if isinstance(kind, StructType):
+        return all(_stable(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _stable(kind.elementType)
+    return not isinstance(kind, FloatType | DoubleType | MapType | VariantType)

@@ -1,0 +1,1 @@
+"""Python functions in Spark: over rows, batches, groups and keys."""

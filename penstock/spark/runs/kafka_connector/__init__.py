@@ -1,0 +1,1 @@
+"""Runs whose queries read and write topics through the Kafka connector of Spark, without Python."""

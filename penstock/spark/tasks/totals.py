@@ -1,0 +1,115 @@
+"""Totals over the epochs of one query, stored in the checkpoint so that a restart goes on counting.
+
+An entry holds the totals up to its epoch; a replayed epoch adds to the entry before it, so nothing counts twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from penstock.errors import CheckpointDamaged
+from penstock.settings import RETENTION
+from penstock.storage.folders import Folder
+
+
+@dataclass
+class Totals:
+    """Sums over all epochs so far, and the newest time that entered each event time.
+
+    `rows` are by the names of sinks, `counts` by the ids of nodes. Where an event time follows partitions, `newest` is
+    the smallest over them, and `partitions` has each one's.
+    """
+
+    epochs: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def plus(
+        self,
+        rows: dict[str, int],
+        counts: dict[str, dict[str, int]],
+        newest: Mapping[str, int] | None = None,
+        partitions: Mapping[str, dict[str, int]] | None = None,
+    ) -> Totals:
+        """Return the totals with one epoch more.
+
+        `newest` are the newest times that came in it, in microseconds; `partitions` are those up to it by partition.
+        """
+        seen = newest or {}
+        return Totals(
+            self.epochs + 1,
+            summed(self.rows, rows),
+            {n: summed(self.counts.get(n, {}), counts.get(n, {})) for n in {**self.counts, **counts}},
+            self.newest | {key: max(at, self.newest.get(key, at)) for key, at in seen.items()},
+            self.partitions | dict(partitions or {}),
+        )
+
+    def renamed(self, ids: Mapping[str, str]) -> Totals:
+        """Return the same with other ids of nodes."""
+        return replace(self, counts={ids.get(node, node): counted for node, counted in self.counts.items()})
+
+
+def rename_totals(folder: Folder, ids: Mapping[str, str]) -> None:
+    """Rewrite the totals of all queries with the current ids of nodes."""
+    for name in folder.files() if ids else ():
+        found = folder.read(name)
+        if found is not None and name.endswith(".json"):
+            totals = _totals(found, f"{folder}/{name}").renamed(ids)
+            folder.write(name, json.dumps(totals.__dict__).encode(), sync=False)
+
+
+class TotalsLog:
+    """The newest totals of one query, for as many epochs as can be restored."""
+
+    def __init__(self, folder: Folder, keep: int = RETENTION, ids: Mapping[str, str] | None = None) -> None:
+        """Open the log; `ids` are the current ids of nodes, where older entries have others."""
+        self.folder, self.keep, self.ids = folder, keep, ids or {}
+        self._numbers = sorted(int(name.removesuffix(".json")) for name in folder.names() if name.endswith(".json"))
+        self._last: tuple[int, Totals] | None = None
+
+    def before(self, epoch: int) -> Totals:
+        """Return the totals before an epoch; entries of epochs that ran elsewhere may be missing."""
+        return self._read(max((number for number in self._numbers if number < epoch), default=None))
+
+    def newest(self) -> Totals:
+        """Return the totals after the last epoch."""
+        return self._read(max(self._numbers, default=None))
+
+    def write(self, epoch: int, totals: Totals) -> None:
+        """Store the totals after an epoch, and delete those of epochs that cannot be restored any more."""
+        self.folder.write(f"{epoch}.json", json.dumps(totals.__dict__).encode(), sync=False)
+        self._last = (epoch, totals)
+        # There are later entries after a restore of this epoch.
+        kept = [*(number for number in self._numbers if number < epoch), epoch][-self.keep - 1 :]
+        for number in {*self._numbers} - {*kept}:
+            self.folder.remove(f"{number}.json")
+        self._numbers = kept
+
+    def _read(self, number: int | None) -> Totals:
+        if self._last is not None and number == self._last[0]:
+            return self._last[1]
+        found = None if number is None else self.folder.read(f"{number}.json")
+        return _totals(found, f"{self.folder}/{number}.json").renamed(self.ids) if found is not None else Totals()
+
+
+def totals_before(folder: Folder, epoch: int) -> Totals:
+    """Return the totals before an epoch: most often the last that were written."""
+    found = folder.read(f"{epoch - 1}.json")
+    return _totals(found, f"{folder}/{epoch - 1}.json") if found is not None else TotalsLog(folder).before(epoch)
+
+
+def _totals(content: bytes, where: str) -> Totals:
+    try:
+        return Totals(**json.loads(content))
+    except (ValueError, TypeError) as error:
+        message = f"{where}: the record of an epoch cannot be read: {error}"
+        raise CheckpointDamaged(message, hint="`penstock checkpoints` shows what else is damaged") from error
+
+
+def summed(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    """Return the sums of two counters by key."""
+    return {key: a.get(key, 0) + b.get(key, 0) for key in {**a, **b}}

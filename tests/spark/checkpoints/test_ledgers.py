@@ -1,0 +1,225 @@
+"""Promise: an epoch number that a sink's ledger has is never given to other rows in silence."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+import penstock as ps
+from penstock.contracts import Epoch, Sink
+from penstock.errors import CheckpointError, LedgerAhead
+from penstock.settings import Settings
+from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
+from penstock.storage.folders import folder
+from tests.connectors.kafka_topics import fresh
+from tests.spark.stateful_jobs import expected, feed, job, written
+
+ROWS = 100
+
+
+def _feed(data: Path, number: int) -> None:
+    (data / "in").mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps({"id": number * ROWS + i}) + "\n" for i in range(ROWS))
+    (data / "in" / f"{number}.json").write_text("".join(lines))
+
+
+def _rows(data: Path) -> ps.Stream:
+    return ps.read_files(str(data / "in"), schema="id bigint", format="json")
+
+
+class Remembering(Sink):
+    """A user's own sink: files named after the epoch's id are its ledger."""
+
+    guarantee = "exactly_once"
+
+    def __init__(self, folder: Path) -> None:
+        self.name, self.folder = "own", folder
+
+    def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> list[int]:
+        return [row["id"] for batch in batches for row in batch.to_pylist()]
+
+    def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
+        if not self.committed(epoch):
+            self.folder.mkdir(exist_ok=True)
+            (self.folder / epoch.id).write_text(json.dumps([i for token in tokens for i in token]))
+
+    def committed(self, epoch: Epoch) -> bool:
+        return (self.folder / epoch.id).exists()
+
+
+def _files(data: Path) -> tuple[Sink, Callable[[], list[int]]]:
+    def read() -> list[int]:
+        found = [str(path) for path in (data / "out").rglob("*.parquet")]
+        return [row["id"] for row in ds.dataset(found).to_table().to_pylist()]
+
+    return ps.files(str(data / "out")), read
+
+
+def _sqlite(data: Path) -> tuple[Sink, Callable[[], list[int]]]:
+    def read() -> list[int]:
+        with sqlite3.connect(data / "rows.db") as database:
+            return [id for (id,) in database.execute("SELECT id FROM rows")]
+
+    return ps.table("rows", connection=f"sqlite:///{data}/rows.db"), read
+
+
+def _own(data: Path) -> tuple[Sink, Callable[[], list[int]]]:
+    def read() -> list[int]:
+        return [i for path in (data / "own").iterdir() for i in json.loads(path.read_text())]
+
+    return Remembering(data / "own"), read
+
+
+def _topic(data: Path, address: str) -> tuple[Sink, Callable[[], list[int]]]:
+    topic = fresh(address)
+
+    def read() -> list[int]:
+        return [json.loads(message.value())["id"] for message in topic.consume()]
+
+    return ps.topic(topic.name, connection=address), read
+
+
+@pytest.fixture(params=["files", "sqlite", "own", "topic"])
+def sink(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Sink, Callable[[], list[int]]]:
+    if request.param == "topic":
+        return _topic(tmp_path, request.getfixturevalue("event_log"))
+    makers = {"files": _files, "sqlite": _sqlite, "own": _own}
+    return makers[request.param](tmp_path)
+
+
+def test_an_older_copy_of_a_checkpoint_is_refused_and_can_be_restored_as_a_new_lineage(
+    sink: tuple[Sink, Callable[[], list[int]]], settings: Settings, tmp_path: Path
+) -> None:
+    to, read = sink
+    pipeline, where = ps.Pipeline("copy", _rows(tmp_path).to(to)), tmp_path / "checkpoint"
+    _feed(tmp_path, 0)
+    pipeline.run(until="drained", checkpoint=where, settings=settings)
+    shutil.copytree(where, tmp_path / "older")
+    _feed(tmp_path, 1)
+    pipeline.run(until="drained", checkpoint=where, settings=settings)
+    assert sorted(read()) == list(range(2 * ROWS))
+    shutil.rmtree(where)
+    shutil.copytree(tmp_path / "older", where)
+    _feed(tmp_path, 2)
+    _feed(tmp_path, 3)
+    with pytest.raises(LedgerAhead, match=r"has epoch 1, which checkpoint .* does not know") as error:
+        pipeline.run(until="drained", checkpoint=where, settings=settings)
+    assert "penstock savepoint restore" in str(error.value)
+    assert sorted(read()) == list(range(2 * ROWS))
+
+    create_savepoint(folder(where), folder(tmp_path / "savepoints"), "older")
+    restore_savepoint(folder(tmp_path / "savepoints" / "older"), folder(tmp_path / "restored"))
+    pipeline.run(until="drained", checkpoint=tmp_path / "restored", settings=settings)
+    assert set(read()) == set(range(4 * ROWS))
+
+
+def _stopped(data: Path, settings: Settings) -> Path:
+    """A windowed job whose last epoch had no rows: it only closed windows. Returns its offsets and commits' folder."""
+    for number in range(2):
+        feed(data / "in", number)
+        job(data).run(until="drained", checkpoint=data / "checkpoint", settings=settings)
+    query = data / "checkpoint" / "queries" / "final"
+    lines = [(query / "offsets" / str(n)).read_text().splitlines()[2:] for n in _epochs(query)[-2:]]
+    assert lines[0] == lines[1], "the last epoch is one without rows"
+    return query
+
+
+def _epochs(query: Path) -> list[int]:
+    return sorted(int(path.name) for path in (query / "offsets").iterdir() if path.name.isdigit())
+
+
+def _remove(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    (folder / f".{name}.crc").unlink(missing_ok=True)
+
+
+def test_an_epoch_without_rows_and_with_lost_offsets_runs_again_under_its_number(
+    settings: Settings, tmp_path: Path
+) -> None:
+    query = _stopped(tmp_path, settings)
+    _remove(query / "offsets", str(_epochs(query)[-1]))
+    feed(tmp_path / "in", 2)
+    job(tmp_path).run(until="ended", checkpoint=tmp_path / "checkpoint", settings=settings)
+    assert written(tmp_path / "out") == expected(3)
+
+
+def test_an_epoch_with_lost_offsets_and_commit_is_not_planned_again(settings: Settings, tmp_path: Path) -> None:
+    query = _stopped(tmp_path, settings)
+    newest = str(_epochs(query)[-1])
+    _remove(query / "offsets", newest)
+    _remove(query / "commits", newest)
+    feed(tmp_path / "in", 2)
+    with pytest.raises(CheckpointError, match=f"has epoch {newest}, which checkpoint"):
+        job(tmp_path).run(until="ended", checkpoint=tmp_path / "checkpoint", settings=settings)
+
+
+class Watching(Sink):
+    """Notes which epochs' offsets were synced to disk before it commits."""
+
+    guarantee = "exactly_once"
+    synced: list[str] = []
+    before_commit: dict[int, list[str]] = {}
+
+    def __init__(self) -> None:
+        self.name = "watching"
+
+    def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> int:
+        return sum(batch.num_rows for batch in batches)
+
+    def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
+        self.before_commit[epoch.number] = list(self.synced)
+
+
+def test_the_offsets_of_an_epoch_are_durable_before_a_sink_commits_it(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        Watching.synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    pipeline, where = ps.Pipeline("durable", _rows(tmp_path).to(Watching())), tmp_path / "checkpoint"
+    for number in range(2):
+        _feed(tmp_path, number)
+        pipeline.run(until="drained", checkpoint=where, settings=settings)
+    offsets = str(where / "queries" / "final" / "offsets")
+    assert set(Watching.before_commit) >= {0, 1}
+    for number, synced in Watching.before_commit.items():
+        assert f"{offsets}/{number}" in synced
+        assert offsets in synced
+
+
+def test_rows_are_cut_as_before_where_the_broker_forgot_the_ledger(
+    settings: Settings, tmp_path: Path, event_log: str
+) -> None:
+    to, read = _topic(tmp_path, event_log)
+    pipeline, where = ps.Pipeline("forgetful", _rows(tmp_path).to(to)), tmp_path / "checkpoint"
+    _feed(tmp_path, 0)
+    pipeline.run(until="drained", checkpoint=where, settings=settings)
+    _forget_groups(event_log)
+    _feed(tmp_path, 1)
+    pipeline.run(until="drained", checkpoint=where, settings=replace(settings, parallelism=3))
+    assert sorted(read()) == list(range(2 * ROWS))
+    kept = json.loads((where / "parted-final.json").read_text())
+    assert list(kept.values()) == [settings.cores]
+
+
+def _forget_groups(address: str) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": address})
+    groups = [one.group_id for one in admin.list_consumer_groups().result().valid]
+    for done in admin.delete_consumer_groups([name for name in groups if name.startswith("penstock.")]).values():
+        done.result()

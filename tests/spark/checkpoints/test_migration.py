@@ -1,0 +1,212 @@
+"""A changed job continues from its checkpoint: state is migrated where possible, and never changes its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psutil
+import pytest
+
+import penstock as ps
+from penstock.errors import BadValue, CheckpointMismatch, SinkFailed
+from penstock.settings import Settings
+from penstock.spark.checkpoints.checkpoint import Checkpoint
+from penstock.spark.checkpoints.identity import data_folder
+from penstock.spark.checkpoints.layout import read_layout
+from penstock.spark.runs.micro_batch import MicroBatchRun
+from penstock.storage.folders import folder
+
+SCHEMA = "k string, v int, x double, ts timestamp"
+
+
+@dataclass
+class Job:
+    """A job over files, whose plan changes between its runs; each run gets ten seconds more of input."""
+
+    path: Path
+    settings: Settings
+    runs: int = 0
+
+    def rows(self) -> ps.Stream:
+        return ps.read_files(str(self.path / "in"), format="csv", schema=SCHEMA).named("rows")
+
+    def out(self, stream: ps.Stream, name: str, called: str | None = None) -> Any:
+        return stream.to(ps.files(str(self.path / name))).named(called or name)
+
+    def run(self, *outputs: Any, until: Any = "drained", allow_drop: Any = (), **settings: Any) -> Any:
+        (self.path / "in").mkdir(exist_ok=True)
+        lines = [
+            f"{'ab'[s % 2]},{s},{s}.5,2026-01-01T00:00:{s:02}Z" for s in range(self.runs * 10, self.runs * 10 + 10)
+        ]
+        (self.path / "in" / f"{self.runs}.csv").write_text("\n".join(lines) + "\n")
+        self.runs += 1
+        running = ps.Pipeline("job", *outputs).start(
+            until=until,
+            checkpoint=self.path / "c",
+            settings=replace(self.settings, **settings),
+            allow_drop=allow_drop,
+        )
+        running.wait()
+        return running
+
+    def wrote(self, name: str, what: str = "*") -> list[tuple[Any, ...]]:
+        return duckdb.sql(f"SELECT {what} FROM read_parquet('{self.path}/{name}/*.parquet') ORDER BY ALL").fetchall()
+
+
+@pytest.fixture
+def job(tmp_path: Path, settings: Settings) -> Job:
+    return Job(tmp_path, settings)
+
+
+def summed(rows: ps.Stream, size: str = "30s", **more: str) -> ps.Stream:
+    windows = rows.event_time("ts", "1s").key_by("k").window(ps.tumbling(size))
+    return windows.aggregate(**{"n": "count(*)", "total": "sum(v)"} | more)
+
+
+def expected(seconds: Iterable[int], size: int = 30) -> list[tuple[str, int, int]]:
+    groups: dict[tuple[str, int], list[int]] = {}
+    for second in seconds:
+        groups.setdefault(("ab"[second % 2], second // size), []).append(second)
+    return sorted((key, len(found), sum(found)) for (key, _), found in groups.items())
+
+
+def test_branches_and_sinks_come_and_go_and_the_state_stays(job: Job) -> None:
+    rows = job.rows()
+    first = job.run(job.out(summed(rows), "sums"))
+    assert first.notice is None
+    # The event time moves to Spark's lane, the sums get a second operator, and so does a node without a past.
+    sums = summed(rows)
+    unique = rows.event_time("ts", "1s").deduplicate("k", within="20s")
+    second = job.run(
+        *(job.out(sums, "sums", "renamed"), job.out(sums.filter("total > 200"), "large")),
+        *(job.out(rows.filter("v >= 15"), "raw"), job.out(unique, "unique")),
+    )
+    assert "state of 'aggregate' kept, state of 'deduplicate' starts empty" in second.notice
+    assert "sink 'renamed' renamed from 'sums'" in second.notice
+    begun = first.report().epochs
+    assert second.notice.endswith(f"; this applies from epoch {begun} on; epochs continue in generation 2")
+    third = job.run(job.out(summed(rows.filter("v != 25")), "sums"), allow_drop=["deduplicate"], until="ended")
+    assert "epochs continue in generation 3" in third.notice
+    kept = [s for s in range(30) if s != 25]
+    assert job.wrote("sums", "k, n, total") == expected(kept)
+    assert job.wrote("raw", "v") == [(v,) for v in range(15, 20)]
+    assert [k for (k,) in job.wrote("unique", "k")] == ["a", "b"]
+    generations = sorted(path.name for path in (job.path / "c" / "generations").iterdir())
+    assert generations == ["2", "3"]
+    assert not (job.path / "c" / "queries").exists()
+
+
+def test_a_changed_window_is_refused_with_a_table_and_accepted_by_name(job: Job) -> None:
+    rows = job.rows()
+    job.run(job.out(summed(rows), "sums"))
+    with pytest.raises(CheckpointMismatch) as refused:
+        job.run(job.out(summed(rows, "10s"), "sums"))
+    assert "window: tumbling(30s) -> tumbling(10s)" in str(refused.value)
+    assert "--allow-drop aggregate" in str(refused.value)
+    with pytest.raises(CheckpointMismatch, match='only state="rocksdb"'):
+        job.run(job.out(summed(rows), "sums"), state_partitions=3)
+    with pytest.raises(BadValue, match="did you mean 'aggregate'"):
+        job.run(job.out(summed(rows, "10s"), "sums"), allow_drop=["agregate"])
+    job.run(job.out(summed(rows, "10s"), "sums"), allow_drop=["aggregate"], until="ended")
+    # The first ten seconds were in the state that was dropped, and are not read again.
+    assert job.wrote("sums", "k, n, total") == expected(range(10, 50), 10)
+    assert data_folder(folder(job.path / "c")).url.endswith("generations/2")
+
+
+@pytest.mark.slow
+def test_an_average_of_what_the_state_holds_keeps_it_and_so_does_another_lane(job: Job) -> None:
+    rows = job.rows()
+    job.run(job.out(summed(rows, seen="count(v)"), "sums"))
+    second = job.run(job.out(summed(rows, mean="avg(v)", seen="count(v)"), "sums"), until="ended", lane="spark")
+    assert "state of 'aggregate' kept; the event time moved to the other lane" in second.notice
+    assert job.wrote("sums", "k, n, total, mean") == [("a", 10, 90, 9.0), ("b", 10, 100, 10.0)]
+
+
+def jvms() -> list[int]:
+    return sorted(child.pid for child in psutil.Process().children() if child.name() == "java")
+
+
+def test_state_is_repartitioned_on_rocksdb_and_parallelism_changes_freely(job: Job) -> None:
+    out = job.out(summed(job.rows()), "sums")
+    job.run(out, state="rocksdb")
+    before = jvms()
+    same = job.run(out, state="rocksdb", parallelism=1)
+    assert same.notice is None
+    assert jvms() == before, "the session of one core runs in the JVM of the one before it"
+    again = job.run(out, state="rocksdb", state_partitions=3, until="ended")
+    assert again.notice == "the state has 3 partitions now; epochs continue in generation 2"
+    assert job.wrote("sums", "k, n, total") == expected(range(30))
+    state = data_folder(folder(job.path / "c")) / "queries" / "final" / "state" / "0"
+    assert [name for name in state.names() if name.isdigit()] == ["0", "1", "2"]
+
+
+@pytest.mark.slow
+def test_an_updating_branch_starts_after_the_last_epoch_of_the_final_one(job: Job) -> None:
+    rows = job.rows()
+    unique = rows.event_time("ts", "1s").deduplicate("v", within="30s")
+    job.run(job.out(unique, "unique"), state="rocksdb")
+    seen: list[dict[str, Any]] = []
+    counts = unique.key_by("k").aggregate(n="count(*)")
+    sink = ps.callback(lambda epoch, table: seen.extend(table.to_pylist()))
+    second = job.run(job.out(unique, "unique"), counts.to(sink), state="rocksdb")
+    assert "state of 'deduplicate' kept, state of 'aggregate' starts empty" in second.notice
+    assert sorted((row["k"], row["n"]) for row in seen) == [("a", 5), ("b", 5)]
+    assert job.wrote("unique", "v") == [(v,) for v in range(20)]
+
+
+def test_an_epoch_that_the_old_version_started_is_finished_by_the_new_one(job: Job) -> None:
+    rows = job.rows()
+
+    def broken(epoch: Any, table: Any) -> None:
+        raise RuntimeError("no")
+
+    sums = job.out(summed(rows), "sums")
+    job.run(sums, job.out(rows, "raw"))
+    with pytest.raises(SinkFailed):
+        job.run(sums, job.out(rows, "raw"), rows.to(ps.callback(broken)).named("broken"))
+    with pytest.raises(CheckpointMismatch, match="was started by the old version of 'job' and not finished"):
+        job.run(sums, job.out(rows, "raw", "renamed"))
+    job.run(sums, job.out(rows, "raw"), until="ended")
+    assert job.wrote("raw", "v") == [(v,) for v in range(40)]
+    assert job.wrote("sums", "k, n, total") == expected(range(40))
+
+
+def test_a_new_generation_is_never_current_with_the_layout_of_the_old_plan(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums = job.out(summed(job.rows()), "sums")
+    job.run(sums)
+    with monkeypatch.context() as dying:
+        dying.setattr(MicroBatchRun, "_write_layout", _die)
+        with pytest.raises(KeyboardInterrupt):
+            job.run(sums, job.out(job.rows(), "raw"))
+    (query,) = read_layout(data_folder(folder(job.path / "c"))).queries.values()
+    assert sorted(query.sinks) == ["raw", "sums"]
+    job.run(sums, until="ended")
+    assert job.wrote("sums", "k, n, total") == expected(range(30))
+
+
+def _die(run: MicroBatchRun) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_incomplete_generation_after_a_crash_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    root = folder(tmp_path)
+
+    def opened(condition: str) -> Checkpoint:
+        rows = ps.from_items([], "v int").named("rows").filter(condition)
+        return Checkpoint(tmp_path, "job", ps.Pipeline("job", rows.to(ps.files("out"))).graph)
+
+    opened("v > 1").close()
+    root.write("sources/rows/note", b"kept")
+    half = opened("v > 2")
+    assert half.folder.read("sources/rows/note") == b"kept"
+    assert half.folder.url == (root / "generations" / "2").url
+    half.close()
+    same = opened("v > 1")
+    assert (same.folder.url, (root / "generations").names()) == (root.url, [])
+    same.close()

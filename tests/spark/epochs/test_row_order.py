@@ -1,0 +1,114 @@
+"""Promise: the rows of a key reach every keyed sink in the order in which their source partition has them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import penstock as ps
+from penstock.settings import Settings
+from tests.connectors.kafka_topics import Topic, fresh
+
+# Enough bytes for several pieces of one file, so that a key's rows are read by several tasks.
+ROWS, KEYS = 60_000, 10
+SCHEMA = "k bigint, v bigint"
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One csv file whose values rise within each key."""
+    folder: Path = tmp_path_factory.mktemp("numbers")
+    (folder / "rows.csv").write_text("".join(f"{i % KEYS},{i}\n" for i in range(ROWS)))
+    return folder
+
+
+def _read(numbers: Path) -> ps.Stream:
+    return ps.read_files(str(numbers), schema=SCHEMA, format="csv")
+
+
+def _last(numbers: Path) -> dict[int, int]:
+    found = duckdb.sql(f"SELECT column0, max(column1) FROM read_csv('{numbers}/*.csv', header=false) GROUP BY 1")
+    return dict(found.fetchall())
+
+
+def _upserted(path: Path) -> dict[int, int]:
+    with sqlite3.connect(path) as db:
+        return dict(db.execute("SELECT k, v FROM newest"))
+
+
+def _in_order(topic: Topic, expected: int) -> None:
+    """Check that a topic has so many rows, and the values of each key in rising order."""
+    values: dict[int, list[int]] = {}
+    for message in topic.consume():
+        row = json.loads(message.value())
+        values.setdefault(row["k"], []).append(row["v"])
+    assert sum(map(len, values.values())) == expected
+    for key, found in values.items():
+        assert found == sorted(found), f"key {key} is out of order"
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_keyed_sinks_keep_order_with_one_two_and_three_consumers(
+    parallelism: int, numbers: Path, settings: Settings, tmp_path: Path, event_log: str
+) -> None:
+    on = replace(settings, parallelism=parallelism)
+    for consumers in (1, 2, 3):
+        at, rows = tmp_path / str(consumers), _read(numbers)
+        topics = [fresh(event_log).create(2) for _ in ("once", "more")]
+        guarantees: list[Any] = ["exactly_once", "at_least_once"]
+        outputs = [
+            rows.to(ps.table("newest", connection=f"sqlite:///{at}/rows.db", mode="upsert", key="k")),
+            rows.to(ps.topic(topics[0].name, key="k", connection=event_log, guarantee=guarantees[consumers % 2])),
+            rows.to(ps.files(str(at / "files"))),
+        ]
+        pipeline = ps.Pipeline(f"consumers-{consumers}", *outputs[:consumers])
+        pipeline.run(until="ended", checkpoint=at / "checkpoint", settings=on)
+        assert _upserted(at / "rows.db") == _last(numbers)
+        if consumers > 1:
+            _in_order(topics[0], ROWS)
+        if consumers > 2:
+            found = duckdb.sql(f"SELECT count(*), count(k), sum(v) FROM read_parquet('{at}/files/*.parquet')")
+            assert found.fetchall() == [(ROWS, ROWS, sum(range(ROWS)))]
+
+
+async def _passed_on(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+def _twice(row: dict[str, Any]) -> Iterator[Any]:
+    yield row
+    yield "odd", row
+    yield {"k": row["k"], "v": row["v"]}
+
+
+def test_python_functions_of_several_consumers_keep_order(
+    numbers: Path, settings: Settings, tmp_path: Path, event_log: str
+) -> None:
+    rows = _read(numbers).filter("v < 6000")
+    called = rows.map_async(_passed_on, concurrency=1, ordered=True)
+    several = rows.flat_map(_twice, sides={"odd": SCHEMA})
+    topics = [fresh(event_log).create(2) for _ in range(3)]
+    sinks = [ps.topic(topic.name, key="k", connection=event_log) for topic in topics]
+    outputs = [stream.to(sink) for stream, sink in zip((called, several, several.side("odd")), sinks, strict=True)]
+    pipeline = ps.Pipeline("functions", *outputs)
+    pipeline.run(until="ended", checkpoint=tmp_path / "checkpoint", settings=settings)
+    for topic, count in zip(topics, (6_000, 12_000, 6_000), strict=True):
+        _in_order(topic, count)
+
+
+def test_the_last_of_several_windows_of_a_key_replaces_the_earlier_ones(
+    numbers: Path, settings: Settings, tmp_path: Path
+) -> None:
+    timed = _read(numbers).with_columns(ts="timestamp_seconds(v)").event_time("ts", "1s").key_by("k")
+    windows = timed.window(ps.tumbling("1000s")).aggregate(v="max(v)")
+    upserts = ps.table("newest", connection=f"sqlite:///{tmp_path}/rows.db", mode="upsert", key="k")
+    outputs = [windows.select("k", "v").to(upserts), windows.to(ps.files(str(tmp_path / "all")))]
+    ps.Pipeline("windows", *outputs).run(until="ended", checkpoint=tmp_path / "checkpoint", settings=settings)
+    assert _upserted(tmp_path / "rows.db") == _last(numbers)
