@@ -73,6 +73,7 @@ class Connection:
         self._waiting_frames: deque[bytes] = deque()
         self._serial = False
         self._draining = False
+        self._half_closed = False
         self._muted_until = 0
         self._wire: Wire | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -254,7 +255,9 @@ class Connection:
             pieces = self._replies.popleft().pieces
             if pieces:
                 self._put(pieces)
-        if not self._replies and self._serial:
+        if not self._replies and self._half_closed:
+            self.close()
+        elif not self._replies and self._serial:
             self._serial = False
             self._resume()
 
@@ -315,6 +318,16 @@ class Connection:
         """End the connection."""
         if self._wire is not None:
             self._wire.close()
+
+    def eof_received(self) -> bool:
+        """Keep a half-closed connection until its produce requests are answered, as Kafka does.
+
+        A client that only waits, in a long poll or for its group, has gone: its wait is cancelled.
+        """
+        self._half_closed = bool(self._replies) and not self._serial
+        if self._half_closed:
+            self._pause()
+        return self._half_closed
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Clean up after the client has disconnected."""

@@ -119,6 +119,9 @@ class Receiver(Protocol):
     def buffer_updated(self, count: int) -> None:
         """Process bytes that were written to the buffer."""
 
+    def eof_received(self) -> bool:
+        """The client sends nothing more: return whether to keep the connection, for replies to be sent."""
+
     def connection_lost(self, error: Exception | None) -> None:
         """Clean up after the client has disconnected."""
 
@@ -190,7 +193,8 @@ class PlainWire:
                 self._lose(error)
                 return
             if not count:
-                self._lose(None)
+                if not self._receiver.eof_received():
+                    self._lose(None)
                 return
             size = len(buffer)
             del buffer
