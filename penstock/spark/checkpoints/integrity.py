@@ -7,14 +7,11 @@ what that run will read.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import pyarrow as pa
 
 from penstock.connectors.files.file_log import FileLog
 from penstock.errors import PenstockError
@@ -183,7 +180,6 @@ _PARSERS: dict[str, Callable[[bytes], Any]] = {
     r"sources/[^/]+/started": float,
     r"sources/[^/]+/reader": _one_of("penstock", "spark"),
     r"sources/[^/]+/released|staged/[^/]+/begun": int,
-    r"staged/[^/]+/tables/[^/]+/[^/]+\.arrow": lambda content: pa.ipc.open_file(io.BytesIO(content)).read_all(),
 }
 
 
