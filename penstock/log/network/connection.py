@@ -73,7 +73,7 @@ class Connection:
         self._waiting_frames: deque[bytes] = deque()
         self._serial = False
         self._draining = False
-        self._half_closed = False
+        self._producing = self._half_closed = False
         self._muted_until = 0
         self._wire: Wire | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -203,11 +203,12 @@ class Connection:
             return
         call = Call(self, api, version, client_id, reply)
         hot = HOT.get(api.name)
+        self._producing = api.name == "produce"
         if hot is None:
             self._serial = True
             self._start_task(self._run(call, read_request(api, version, frame[at:])))
         else:
-            self._serial = api.name != "produce"
+            self._serial = not self._producing
             hot(call, frame, at)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
@@ -324,7 +325,7 @@ class Connection:
 
         A client that only waits, in a long poll or for its group, has gone: its wait is cancelled.
         """
-        self._half_closed = bool(self._replies) and not self._serial
+        self._half_closed = bool(self._replies) and self._producing
         if self._half_closed:
             self._pause()
         return self._half_closed

@@ -252,7 +252,7 @@ class PlainWire:
 
     def resume(self) -> None:
         """Resume reading."""
-        if self._paused and not self._closed:
+        if self._paused and not self._closed and not self._closing:
             self._paused = False
             self._loop.add_reader(self._sock.fileno(), self._readable)
 

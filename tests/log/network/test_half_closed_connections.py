@@ -1,0 +1,180 @@
+"""Promise: a client that sends produce requests and shuts down its writing side gets every answer, as from Kafka.
+
+One that shuts it down while it only waits, for records or for its group, is disconnected at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.kafka.records import Record, build_batch
+from penstock.log.network.connection import Connection
+from penstock.log.network.wire import PlainWire
+from penstock.log.protocol.apis import BY_NAME
+from penstock.log.storage.partition import Partition
+from tests.log.groups.stories import let_it_work
+from tests.log.requests import decoded_reply, framed, head
+from tests.log.transactions.brokers import Still, running
+
+PRODUCE, FETCH, JOIN = BY_NAME["produce"], BY_NAME["fetch"], BY_NAME["join_group"]
+TIMEOUT_SECONDS = 60
+MIB = 1 << 20
+
+
+class SlowDisk(Still):
+    """A broker whose records become durable when the test says so."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.store.create_topic("t", 1, {})
+        self.not_durable: list[Callable[[], None]] = []
+
+    def when_durable(self, partition: Partition, then: Callable[[OSError | None], None]) -> None:
+        if partition.topic != "t":
+            super().when_durable(partition, then)
+            return
+        self.not_durable.append(lambda: super(SlowDisk, self).when_durable(partition, then))
+
+
+class Client:
+    """The other end of a connection."""
+
+    def __init__(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connection, self._reader, self._writer = connection, reader, writer
+
+    async def send(self, *requests: bytes) -> None:
+        """Send requests; return when the log serves all of them."""
+        self._writer.write(b"".join(map(framed, requests)))
+        while self.connection.usage.unanswered < len(requests):
+            await asyncio.sleep(0)
+        await let_it_work()
+
+    async def half_close(self) -> None:
+        """Shut down the writing side; return when the log has noticed."""
+        self._writer.write_eof()
+        await let_it_work()
+
+    async def answers(self) -> list[bytes]:
+        """Read up to the end of the connection."""
+        data, found = await self._reader.read(-1), []
+        while data:
+            size = int.from_bytes(data[:4])
+            found.append(data[4 : 4 + size])
+            data = data[4 + size :]
+        return found
+
+
+@asynccontextmanager
+async def connected(broker: Still) -> AsyncIterator[Client]:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    connection = Connection(broker, "10.0.0.1", None)
+    connection.opened(PlainWire(asyncio.get_running_loop(), theirs, connection))
+    reader, writer = await asyncio.open_connection(sock=ours)
+    try:
+        yield Client(connection, reader, writer)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+        connection.close()
+
+
+Story = Callable[[SlowDisk, Client], Awaitable[None]]
+
+
+def play(folder: Path, story: Story) -> None:
+    async def whole() -> None:
+        broker = SlowDisk(folder)
+        async with asyncio.timeout(TIMEOUT_SECONDS), running(broker), connected(broker) as client:
+            await story(broker, client)
+
+    asyncio.run(whole())
+
+
+def produce(number: int) -> bytes:
+    records = bytes(build_batch([Record(None, b"%d" % number, timestamp=1_000_000)]))
+    body = struct.pack(">hhiih", -1, -1, 10_000, 1, 1) + b"t" + struct.pack(">iii", 1, 0, len(records))
+    return head(PRODUCE, 3, correlation=number) + body + records
+
+
+def long_poll() -> bytes:
+    start = struct.pack(">iiiibih", -1, 60_000, 1, MIB, 0, 1, 1) + b"t"
+    return head(FETCH, 4) + start + struct.pack(">iiqi", 1, 0, 0, MIB)
+
+
+def join() -> bytes:
+    name, kind, protocol = (struct.pack(">h", len(text)) + text for text in (b"g", b"consumer", b"range"))
+    times = struct.pack(">ii", 30_000, 60_000)
+    return head(JOIN, 1) + name + times + struct.pack(">h", 0) + kind + struct.pack(">i", 1) + protocol + bytes(4)
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["together", "while the validation threads are busy"])
+def test_a_client_that_half_closes_after_produce_requests_gets_every_answer(tmp_path: Path, alone: bool) -> None:
+    async def story(broker: SlowDisk, client: Client) -> None:
+        await client.send(*map(produce, range(3)))
+        if alone:
+            client.connection.serve_alone()
+        await client.half_close()
+        assert client.connection.usage.unanswered == 3
+        for make_durable in broker.not_durable:
+            make_durable()
+        answers = await client.answers()
+        assert [int.from_bytes(answer[:4]) for answer in answers] == [0, 1, 2]
+        results = [decoded_reply(PRODUCE, 3, answer[4:]).responses[0].partition_responses[0] for answer in answers]
+        assert [(one.error_code.name, one.base_offset) for one in results] == [("none", n) for n in range(3)]
+
+    play(tmp_path, story)
+
+
+def test_a_client_that_half_closes_during_a_long_poll_is_disconnected_at_once(tmp_path: Path) -> None:
+    async def story(broker: SlowDisk, client: Client) -> None:
+        partition = broker.store.partition("t", 0)
+        await client.send(long_poll())
+        assert len(partition.waiters) == 1
+        await client.half_close()
+        assert await client.answers() == []
+        assert not partition.waiters
+
+    play(tmp_path, story)
+
+
+def test_a_client_that_half_closes_while_it_waits_for_its_group_is_disconnected_at_once(tmp_path: Path) -> None:
+    async def story(_: SlowDisk, client: Client) -> None:
+        await client.send(join())
+        await client.half_close()
+        assert await client.answers() == []
+        assert client.connection.usage.unanswered == 0
+
+    play(tmp_path, story)
+
+
+def test_a_client_that_half_closes_while_it_waits_for_nothing_is_disconnected(tmp_path: Path) -> None:
+    async def story(_: SlowDisk, client: Client) -> None:
+        await client.half_close()
+        assert await client.answers() == []
+
+    play(tmp_path, story)
+
+
+def test_replies_that_a_slow_client_has_not_read_are_sent_before_the_connection_ends(tmp_path: Path) -> None:
+    """A timer that resumes reading, after a quota for example, finds the end of the input once more."""
+
+    async def story(_: SlowDisk, client: Client) -> None:
+        wire = client.connection._wire
+        assert wire is not None
+        reply = framed(bytes(8 * MIB))
+        wire.send([reply])
+        wire.close()
+        assert wire.queued > 0
+        await client.half_close()
+        wire.resume()
+        assert await client.answers() == [reply[4:]]
+
+    play(tmp_path, story)
