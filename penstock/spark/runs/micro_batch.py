@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,6 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.contracts import REJECTED, Offsets
 from penstock.durations import micros
@@ -43,7 +41,7 @@ from penstock.spark.epochs.spark_errors import is_full, translate
 from penstock.spark.epochs.timers import TimerService
 from penstock.spark.epochs.writer import EpochWriter, StopRequested
 from penstock.spark.lowering.compile import Query, compile_pipeline
-from penstock.spark.runs.runner import Until
+from penstock.spark.runs.runner import Runner, Until
 from penstock.spark.runs.startup import FAST_ROWS, check_connectors, check_run_kind, warn_of_earlier_rows
 from penstock.spark.session.code_shipping import ship_archive, ship_code
 from penstock.spark.session.object_stores import configure_store, store_settings, with_store
@@ -57,11 +55,8 @@ from penstock.storage.folders import Folder
 POLL_SECONDS = 0.05
 
 
-class MicroBatchRun:
-    """A pipeline that runs in micro-batches; made by `Pipeline.start`.
-
-    Invariant: the lease is held from before Spark starts until every query has ended.
-    """
+class MicroBatchRun(Runner):
+    """A pipeline that runs in micro-batches; made by `Pipeline.start`."""
 
     def __init__(
         self,
@@ -74,18 +69,14 @@ class MicroBatchRun:
         allow_drop: Sequence[str] = (),
         overload: Overload = "block",
     ) -> None:
-        self.name, self.graph, self.settings, self.until, self.pace = name, graph, settings, until, pace
-        if pace == "fast" and settings.epoch_rows is None:
-            self.settings = replace(settings, epoch_rows=FAST_ROWS)
-        self.limits = rate_limits(graph, self.settings, overload)
+        is_limited = settings.epoch_rows is not None or pace != "fast"
+        limited = settings if is_limited else replace(settings, epoch_rows=FAST_ROWS)
+        self.until, self.pace, self.limits = until, pace, rate_limits(graph, limited, overload)
         check_connectors(name, graph, settings)
-        self.checkpoint = Checkpoint(
-            checkpoint, name, graph, settings, allow_drop=allow_drop, pace=pace, overload=overload
-        )
+        opened = Checkpoint(checkpoint, name, graph, settings, allow_drop=allow_drop, pace=pace, overload=overload)
+        super().__init__(name, graph, limited, opened)
         self.plan = self.checkpoint.plan
-        self.notice: str | None = None
         self.ended = self._closed = False
-        self.error: PenstockError | None = None
         self._idle = IdleSources(self.checkpoint, self._offsets)
         self._progress = ProgressReporter(graph, self._idle, self._offsets)
         self._timers = TimerService(self.checkpoint.folder, self.checkpoint.timers)
@@ -93,9 +84,6 @@ class MicroBatchRun:
         self._inputs = InputWarnings(graph)
         self._readers = {read: source_reader(read.source, self.settings) for read in graph.reads}
         self._reached: dict[Read, Offsets] = {}
-        self._stopping = threading.Event()
-        self._done = threading.Event()
-        self.queries: list[StreamingQuery] = []
         self.writers: list[EpochWriter] = []
         try:
             self._open()
@@ -104,29 +92,12 @@ class MicroBatchRun:
             if isinstance(error, (Py4JError, PySparkException, ConnectionError)) or is_full(error):
                 raise self._translated(error) from error
             raise
-        self._driver = threading.Thread(target=self._drive, name=f"penstock-{name}", daemon=True)
-
-    def begin(self) -> MicroBatchRun:
-        """Start the queries, and return at once."""
-        try:
-            for query in self._compiled:
-                self._start(query)
-        except BaseException as error:
-            # Without its JVM there is nothing left to halt, and the first error reports that.
-            with contextlib.suppress(Exception):
-                self._halt()
-            self._close()
-            if isinstance(error, Exception):
-                raise self._translated(error) from error
-            raise
-        self._driver.start()
-        return self
 
     def stop(self) -> None:
         """Ask for a clean stop: the epoch that is running is finished, and no other starts."""
         for writer in self.writers:
             writer.stopping.set()
-        self._stopping.set()
+        super().stop()
 
     @property
     def one_scan(self) -> bool:
@@ -139,13 +110,6 @@ class MicroBatchRun:
             self.process_available()
         self._close_windows()
         self.until = "ended"
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end and return whether it came; raises what made the job fail."""
-        finished = self._done.wait(timeout)
-        if finished and self.error is not None:
-            raise self.error
-        return finished
 
     def progress(self) -> Progress:
         """Return the newest epoch and the totals so far."""
@@ -230,6 +194,10 @@ class MicroBatchRun:
         for write in query.asides:
             write.sink.open(write.schema, ())
 
+    def _start_queries(self) -> None:
+        for query in self._compiled:
+            self._start(query)
+
     def _start(self, query: Query) -> None:
         spark = query.context.spark
         running = RunningQuery(spark)
@@ -263,26 +231,15 @@ class MicroBatchRun:
 
     # --- running --------------------------------------------------------------------------------
 
-    def _drive(self) -> None:
-        """Watch the queries until there is a reason to stop them."""
-        try:
-            while not self._stopping.is_set() and all(query.isActive for query in self.queries):
-                self.fire_timers()
-                self._inputs.watch()
-                if self.until == "stopped":
-                    self._idle.watch()
-                    self._stopping.wait(POLL_SECONDS)
-                elif self._drained():
-                    break
-        except Exception as error:
-            self._fail(error)
-        finally:
-            try:
-                self._finish()
-            except Exception as error:  # Spark's JVM may be gone, and `wait` must raise that
-                self._fail(error)
-            self._close()
-            self._done.set()
+    def _watch(self) -> None:
+        while not self._stopping.is_set() and all(query.isActive for query in self.queries):
+            self.fire_timers()
+            self._inputs.watch()
+            if self.until == "stopped":
+                self._idle.watch()
+                self._stopping.wait(POLL_SECONDS)
+            elif self._drained():
+                break
 
     def _finish(self) -> None:
         self._halt()
@@ -365,14 +322,11 @@ class MicroBatchRun:
                     query.stop()
 
     def _fail(self, error: Exception) -> None:
-        if self.error is None and StopRequested.__name__ not in str(error):
-            self.error = self._translated(error)
+        if StopRequested.__name__ not in str(error):
+            super()._fail(error)
 
-    def _translated(self, error: BaseException) -> PenstockError:
-        """Return the error for the user: our own if there is one, else a translation of Spark's."""
-        lost = self.checkpoint.lost()
-        if lost is not None:
-            return lost
+    def _error_of_query(self, error: BaseException) -> PenstockError:
+        """Return our own error if there is one, else a translation of Spark's."""
         own = [writer.error for writer in self.writers if isinstance(writer.error, PenstockError)]
         if own:
             return own[0]
@@ -384,4 +338,4 @@ class MicroBatchRun:
         for read in self.graph.reads:
             with contextlib.suppress(Exception):
                 read.source.stop_background()
-        self.checkpoint.close()
+        super()._close()

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.contracts import REJECTED, KafkaConnectable
@@ -33,6 +31,7 @@ from penstock.spark.epochs.row_accounting import build_report
 from penstock.spark.epochs.spark_errors import translate
 from penstock.spark.runs.kafka_connector.progress import QueryProgress
 from penstock.spark.runs.kafka_connector.queries import BAD_ROW, ConnectorQuery, compile_connector_queries, task_slots
+from penstock.spark.runs.runner import Runner
 from penstock.spark.runs.startup import FAST_ROWS, check_connectors, check_run_kind
 from penstock.spark.session.object_stores import configure_store, store_settings, with_store
 from penstock.spark.session.spark_session import clock_ahead, fast_settings, realtime_settings, session, with_jars
@@ -43,11 +42,8 @@ STOP_SECONDS = 10.0
 BETWEEN_SECONDS = 0.005
 
 
-class KafkaConnectorRun:
-    """A pipeline that Spark's Kafka connector runs; made by `Pipeline.start`.
-
-    Invariant: the lease is held from before Spark starts until every query has ended.
-    """
+class KafkaConnectorRun(Runner):
+    """A pipeline that Spark's Kafka connector runs; made by `Pipeline.start`."""
 
     def __init__(
         self,
@@ -59,50 +55,20 @@ class KafkaConnectorRun:
         pace: Pace,
         overload: Overload = "block",
     ) -> None:
-        self.name, self.graph, self.settings, self.realtime = name, graph, settings, pace == "realtime"
         if until != "stopped":
             message = f'pace="{pace}" runs this until it is stopped, not until it is {until}'
             raise BadValue(message, node=name, hint='leave until out, or choose pace="throughput"')
         check_connectors(name, graph, settings)
+        self.realtime = pace == "realtime"
         runner: RunnerKind = "real-time" if self.realtime else "kafka-connector"
         how: dict[str, Any] = {"pace": pace, "overload": overload, "runner": runner}
-        self.checkpoint = Checkpoint(checkpoint, name, graph, settings, migrates=False, **how)
-        self.notice: str | None = None
-        self.error: PenstockError | None = None
-        self.queries: list[StreamingQuery] = []
+        super().__init__(name, graph, settings, Checkpoint(checkpoint, name, graph, settings, migrates=False, **how))
         self._lag: tuple[int, int | None] = (-2, None)
-        self._stopping, self._done = threading.Event(), threading.Event()
         try:
             self._open()
         except BaseException:
-            self.checkpoint.close()
+            self._close()
             raise
-        self._driver = threading.Thread(target=self._drive, name=f"penstock-{name}", daemon=True)
-
-    def begin(self) -> KafkaConnectorRun:
-        """Start the queries, and return at once."""
-        try:
-            for query in self._compiled:
-                self._start(query)
-        except BaseException as error:
-            self._halt()
-            self.checkpoint.close()
-            if isinstance(error, Exception):
-                raise self._translated(error) from error
-            raise
-        self._driver.start()
-        return self
-
-    def stop(self) -> None:
-        """Ask for a clean stop: the batch that is running ends early, so that the next run need not repeat it."""
-        self._stopping.set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end and return whether it came; raises what made the job fail."""
-        finished = self._done.wait(timeout)
-        if finished and self.error is not None:
-            raise self.error
-        return finished
 
     def progress(self) -> Progress:
         """Return the newest batch and the totals so far."""
@@ -148,6 +114,10 @@ class KafkaConnectorRun:
         counted = ((query, list(bound.nodes(one.counts))) for query, one in planned)
         return [QueryProgress(query, owned, self.graph, self.checkpoint) for query, owned in counted]
 
+    def _start_queries(self) -> None:
+        for query in self._compiled:
+            self._start(query)
+
     def _start(self, query: ConnectorQuery) -> None:
         settings = realtime_settings if self.realtime else fast_settings
         chosen = settings(self.settings) | store_settings(self.checkpoint.root, self.settings)
@@ -175,19 +145,11 @@ class KafkaConnectorRun:
 
     # --- running --------------------------------------------------------------------------------
 
-    def _drive(self) -> None:
-        """Watch the queries until there is a reason to stop them."""
-        try:
-            while not self._stopping.wait(POLL_SECONDS) and self._active():
-                self._collect_progress()
-            if self._active():
-                self._end_batch() if self.realtime else self._end_epoch()
-        except Exception as error:
-            self._fail(error)
-        finally:
-            self._halt()
-            self.checkpoint.close()
-            self._done.set()
+    def _watch(self) -> None:
+        while not self._stopping.wait(POLL_SECONDS) and self._active():
+            self._collect_progress()
+        if self._active():
+            self._end_batch() if self.realtime else self._end_epoch()
 
     def _active(self) -> bool:
         return all(query.isActive for query in self.queries)
@@ -239,14 +201,7 @@ class KafkaConnectorRun:
                     self._fail(error)
                 query.stop()
 
-    def _fail(self, error: Exception) -> None:
-        if self.error is None:
-            self.error = self._translated(error)
-
-    def _translated(self, error: Exception) -> PenstockError:
-        lost = self.checkpoint.lost()
-        if lost is not None:
-            return lost
+    def _error_of_query(self, error: BaseException) -> PenstockError:
         bad = re.search(f"{BAD_ROW}(.*?): (.*?)(?: SQLSTATE|$)", str(error), re.MULTILINE)
         if bad is None:
             return translate(error, self.graph, self.checkpoint.staging("connected"), -1)
