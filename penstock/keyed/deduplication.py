@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.errors import CheckpointDamaged
 from penstock.keyed.arrow_rows import key_codes
+from penstock.keyed.state_store import decode_rows, encode_rows
 
-VERSION = b"\x01"
 KEPT_AT = "kept_at"
 # Each round retains one row of every cluster; long clusters are cheaper row by row.
 _ROUNDS = 3
@@ -46,7 +45,7 @@ class Deduplicator:
     def __call__(self, call: Invocation) -> Iterator[pa.Table]:
         """Yield the rows that are not duplicates, in their order."""
         fresh = self._entries(call.rows)
-        before = fresh.slice(0, 0) if call.state is None else decode_state(call.state).cast(fresh.schema)
+        before = fresh.slice(0, 0) if call.state is None else decode_rows(call.state).cast(fresh.schema)
         both = pa.concat_tables([before, fresh]).combine_chunks()
         times = both.column(KEPT_AT).to_numpy()
         retained = np.ones(both.num_rows, bool)
@@ -56,7 +55,7 @@ class Deduplicator:
             yield call.rows.filter(pa.array(retained[before.num_rows :]))
         # Later rows are not older than the watermark, so retained rows further away from it are no longer needed.
         needed = retained & (times >= call.watermark_us - self.within_us)
-        call.state = encode_state(both.filter(pa.array(needed))) if needed.any() else None
+        call.state = encode_rows(both.filter(pa.array(needed))) if needed.any() else None
         call.next_event_timer_us = int(times[needed].max()) + self.within_us + 1 if needed.any() else None
 
     def _entries(self, rows: pa.Table) -> pa.Table:
@@ -123,21 +122,3 @@ def _one_by_one(order: Numbers, times: Numbers, within: int) -> list[int]:
             low, high = lows[row], highs[row]
             duplicate[low:high] = b"\x01" * (high - low)
     return retained
-
-
-def encode_state(retained: pa.Table) -> bytes:
-    """Return a state as bytes: the version of its format, then an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, retained.schema) as writer:
-        writer.write_table(retained)
-    data: bytes = sink.getvalue().to_pybytes()
-    return VERSION + data
-
-
-def decode_state(state: bytes) -> pa.Table:
-    """Return the keys and times of retained rows."""
-    if state[:1] != VERSION:
-        message = f"state begins with {state[:1]!r}, which this Penstock cannot read"
-        raise CheckpointDamaged(message, hint="run the version of Penstock that wrote it")
-    with pa.ipc.open_stream(pa.py_buffer(state).slice(len(VERSION))) as reader:
-        return reader.read_all()

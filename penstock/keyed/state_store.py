@@ -1,7 +1,8 @@
-"""The state of the keys of one bucket as bytes: columns of keys, of pickled values, and of the next timers.
+"""The state of one bucket of keys as bytes, of which the first is the version of the format.
 
-Only the keys that an epoch touches are unpickled; the others are copied as a whole. Arrow builds an index over the keys
-when one is needed. The first byte is the version of the format.
+Process functions have a `StateStore`: columns of keys, of pickled values, and of the next timers. Only the keys that an
+epoch touches are unpickled; the others are copied as a whole. Arrow builds an index over the keys when one is needed.
+Deduplication and as-of joins have rows, which `encode_rows` writes as an Arrow stream.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from penstock.errors import CheckpointDamaged
 
 # Padded to the alignment of Arrow's buffers.
 HEADER = b"\x01".ljust(8, b"\0")
+ROWS_VERSION = b"\x01"
 NEVER = np.iinfo(np.int64).max
 SCHEMA = pa.schema(
     [
@@ -47,10 +49,7 @@ class StateStore:
     def __init__(self, data: bytes | None) -> None:
         self.batch = pa.RecordBatch.from_pylist([], schema=SCHEMA)
         if data is not None:
-            if data[:8] != HEADER:
-                message = f"state begins with {data[:8]!r}, which this Penstock cannot read"
-                raise CheckpointDamaged(message, hint="run the version of Penstock that wrote it")
-            self.batch = pa.ipc.read_record_batch(pa.py_buffer(data).slice(8), SCHEMA)
+            self.batch = pa.ipc.read_record_batch(_without_version(data, HEADER), SCHEMA)
         self._event_timers, self._processing_timers, self._expires = (
             self.batch.column(name).to_numpy() for name in SCHEMA.names[2:]
         )
@@ -109,6 +108,28 @@ class StateStore:
         self._event_timers, self._processing_timers, self._expires = (
             self.batch.column(name).to_numpy() for name in SCHEMA.names[2:]
         )
+
+
+def encode_rows(rows: pa.Table) -> bytes:
+    """Return rows as the state of a bucket: the version of the format, then an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return ROWS_VERSION + data
+
+
+def decode_rows(state: bytes) -> pa.Table:
+    """Return the rows in the state of a bucket."""
+    with pa.ipc.open_stream(_without_version(state, ROWS_VERSION)) as reader:
+        return reader.read_all()
+
+
+def _without_version(state: bytes, version: bytes) -> pa.Buffer:
+    if state[: len(version)] != version:
+        message = f"state begins with {state[: len(version)]!r}, which this Penstock cannot read"
+        raise CheckpointDamaged(message, hint="run the version of Penstock that wrote it")
+    return pa.py_buffer(state).slice(len(version))
 
 
 def _first(times: Any) -> int | None:

@@ -6,12 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import CheckpointDamaged
-from penstock.keyed.deduplication import Deduplicator, decode_state
+from penstock.keyed.deduplication import Deduplicator
+from penstock.keyed.state_store import decode_rows
 
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 WITHIN = 10
@@ -78,10 +77,5 @@ def test_a_kept_row_is_forgotten_when_the_watermark_is_further_away_than_the_spa
         times = pa.array([time for _, time in rows], SCHEMA.field("at").type)
         turn = Turn(pa.Table.from_arrays([*arrays, times], schema=SCHEMA), None, watermark)
         assert sum(table.num_rows for table in step(turn)) == 3
-        found = decode_state(turn.state).column("kept_at").to_pylist() if turn.state else []
+        found = decode_rows(turn.state).column("kept_at").to_pylist() if turn.state else []
         assert (found, turn.next_event_timer_us) == (left, max(left) + WITHIN + 1 if left else None)
-
-
-def test_state_of_another_layout_is_refused() -> None:
-    with pytest.raises(CheckpointDamaged, match="cannot read"):
-        decode_state(b"\x02...")

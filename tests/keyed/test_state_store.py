@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import penstock as ps
+from penstock.errors import CheckpointDamaged
 from penstock.keyed.process_operator import ProcessOperator
-from penstock.keyed.state_store import StateStore
+from penstock.keyed.state_store import StateStore, decode_rows
 from penstock.testing import ProcessTester
 from tests.keyed.test_process import Forgetful
 
@@ -44,3 +46,9 @@ def test_keys_of_several_columns_and_nulls_are_kept_apart() -> None:
         t.send(*({"a": a, "b": b} for a, b in keys))
     assert t.state("x", 1) == t.state(None, 1) == {"n": 4}
     assert t.state("x", None) == t.state(None, None) == {"n": 2}
+
+
+@pytest.mark.parametrize("decode", [StateStore, decode_rows])
+def test_state_in_another_version_of_its_format_is_refused(decode: Callable[[bytes], object]) -> None:
+    with pytest.raises(CheckpointDamaged, match="cannot read"):
+        decode(b"\x02.......")

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from penstock.keyed.state_store import decode_rows, encode_rows
 from penstock.plan.operators.joins import LATE, JoinAsof
 from penstock.schema import Schema
 from penstock.spark.lowering.buckets import Invocation, bucketed
@@ -25,7 +26,6 @@ from penstock.spark.lowering.side_outputs import divert_late_rows
 from penstock.spark.tasks.internal_columns import EVENT_TIME, ORDER, PREFIX
 
 LEFT, RIGHT, IS_LEFT = (PREFIX + name for name in ("left", "right", "is_left"))
-_VERSION = b"\x01"
 Numbers = npt.NDArray[np.int64]
 
 
@@ -76,7 +76,7 @@ class AsofStep:
     def __call__(self, call: Invocation) -> Iterator[pa.Table]:
         """Join what is due, and store what may still match."""
         new = call.rows.drop_columns([ORDER]) if ORDER in call.rows.column_names else call.rows
-        old = None if call.state is None else loaded(call.state).select(new.schema.names).cast(new.schema)
+        old = None if call.state is None else decode_rows(call.state).select(new.schema.names).cast(new.schema)
         rows = pa.concat_tables([new.slice(0, 0) if old is None else old, new]).combine_chunks()
         sides = _Sides(rows, len(self.keys))
         due = sides.is_left & (sides.times < call.watermark_us)
@@ -84,7 +84,7 @@ class AsofStep:
             yield self._results(sides, np.flatnonzero(due))
         kept = sides.kept(call.watermark_us, self.max_age_us)
         waiting = sides.times[kept & sides.is_left]
-        call.state = _dumped(sides.rows.filter(pa.array(kept))) if kept.any() else None
+        call.state = encode_rows(sides.rows.filter(pa.array(kept))) if kept.any() else None
         call.next_event_timer_us = int(waiting.min()) + 1 if len(waiting) else self._old_at(sides.times[kept])
 
     def _old_at(self, times: Numbers) -> int | None:
@@ -162,17 +162,3 @@ def _codes(rows: pa.Table, keys: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
 
 def _field(rows: pa.StructArray, name: str) -> pa.Array:
     return pc.struct_field(rows, [name])
-
-
-def _dumped(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    data: bytes = sink.getvalue().to_pybytes()
-    return _VERSION + data
-
-
-def loaded(state: bytes) -> pa.Table:
-    """Return the rows in the state of a bucket."""
-    with pa.ipc.open_stream(pa.py_buffer(state).slice(len(_VERSION))) as reader:
-        return reader.read_all()

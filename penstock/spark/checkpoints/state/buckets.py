@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.keyed.deduplication import KEPT_AT, decode_state
-from penstock.keyed.state_store import StateStore
+from penstock.keyed.deduplication import KEPT_AT
+from penstock.keyed.state_store import StateStore, decode_rows
 from penstock.native.panes import unpacked
 from penstock.native.session_windows import AT
 from penstock.native.steps import PANE
@@ -94,7 +94,7 @@ def _text(value: Any) -> str:
 
 
 def _deduplication_rows(state: bytes, keys: list[str]) -> Iterator[Row]:
-    for row in decode_state(state).to_pylist():
+    for row in decode_rows(state).to_pylist():
         *values, at = row.values()
         yield {**dict(zip(keys, values, strict=True)), KEPT_AT: time_of(at)}
 
@@ -117,10 +117,10 @@ def _panes(table: pa.Table, keys: list[str], partials: list[str]) -> Iterator[Ro
 
 
 def _asof_rows(state: bytes, operator: Operator) -> Iterator[Row]:
-    from penstock.spark.lowering.asof_joins import IS_LEFT, LEFT, RIGHT, key_column, loaded  # imports pyspark
+    from penstock.spark.lowering.asof_joins import IS_LEFT, LEFT, RIGHT, key_column  # imports pyspark
     from penstock.spark.tasks.internal_columns import EVENT_TIME
 
-    for row in loaded(state).to_pylist():
+    for row in decode_rows(state).to_pylist():
         side, value = ("left", LEFT) if row[IS_LEFT] else ("right", RIGHT)
         keys = {name: row[key_column(number)] for number, name in enumerate(operator.keys)}
         yield {"side": side, **keys, "time": row[EVENT_TIME], "row": row[value]}
