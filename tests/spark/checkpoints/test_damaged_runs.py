@@ -1,0 +1,180 @@
+"""Promise: no run gives wrong results after a file of its checkpoint is damaged.
+
+A run repairs it, or stops with an error that names the file and a way out.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import CheckpointDamaged
+from penstock.settings import Settings
+from penstock.spark.checkpoints.identity import data_folder, read_identity
+from penstock.spark.checkpoints.preflight import check_before_repair, check_before_run
+from penstock.spark.checkpoints.repair import repair
+from penstock.spark.epochs.spark_errors import translate
+from penstock.spark.runs.startup import _kind
+from penstock.spark.tasks.staging import Staging
+from penstock.storage.folders import folder
+from tests.spark.checkpoints.damaged_jobs import (
+    DAMAGES,
+    FED,
+    WALKS,
+    Made,
+    as_it_was,
+    cut,
+    data_file,
+    delete,
+    files_of,
+    garble,
+    newest_record,
+    reminders,
+    reported,
+)
+from tests.spark.stateful_jobs import expected, feed, job, on, written
+
+# What a run may go on without, as it repairs it or does not need it: Spark's files (judged by tests below and in
+# test_repair.py), records of earlier epochs, and hints. Everything else has to stop it.
+GOES_ON = (
+    r"""plan\.json|queries/.*|.*\.crc|epochs/.*|parted-.*|sources/[^/]+/(offsets|(pace|planned)-.*)\.json|staged/.*"""
+)
+GOES_ON_WITHOUT = r"layout\.json|pace"
+
+
+@pytest.mark.parametrize(("kind", "damage"), WALKS)
+def test_a_run_is_stopped_by_every_file_that_it_needs_and_cannot_repair(
+    kind: str, damage: str, stopped_job: Made, tmp_path: Path
+) -> None:
+    whole = as_it_was(stopped_job(kind)) / "checkpoint"
+    wrong = []
+    for number, name in enumerate(files_of(whole, kind)):
+        copied = tmp_path / str(number)
+        shutil.copytree(whole, copied)
+        DAMAGES[damage](copied / name)
+        goes_on = re.fullmatch(GOES_ON, name) or (damage == "deleted" and re.fullmatch(GOES_ON_WITHOUT, name))
+        outcome = preflight(copied)
+        if (
+            isinstance(outcome, CheckpointDamaged)
+            and outcome.hint
+            and data_file(name).rpartition("/")[2] in outcome.message
+        ):
+            continue
+        if outcome is not None or not goes_on:
+            wrong.append((name, outcome))
+        shutil.rmtree(copied)
+    assert wrong == []
+
+
+def preflight(checkpoint: Path) -> Exception | None:
+    """What a run does before Spark starts; returns how that ends."""
+    root = folder(checkpoint)
+    try:
+        data = data_folder(root)
+        if read_identity(data) is None:
+            message = f"{data}/penstock.json: a run does not begin anew where queries are"
+            return CheckpointDamaged(message, hint="test_repair.py tests it")
+        _kind(data)
+        check_before_repair(root, data)
+        repair(data, replayable=True)
+        check_before_run(root, data)
+    except Exception as error:
+        return error
+    return None
+
+
+def hints(checkpoint: Path) -> list[Path]:
+    return [*checkpoint.glob("sources/*/*.json"), *checkpoint.glob("parted-*.json")]
+
+
+REPAIRED: dict[str, Callable[[Path], object]] = {
+    "all state is missing": lambda where: delete(where / "queries/final/state"),
+    "the state of a partition is missing": lambda where: delete(where / "queries/final/state/0/1"),
+    "the newest record is cut": lambda where: cut(newest_record(where)),
+    "the newest record is missing": lambda where: delete(newest_record(where)),
+    "what Spark wrote about the query is garbled": lambda where: [
+        garble(where / "queries/final" / name)
+        for name in ("metadata", "state/0/_metadata/metadata", "state/0/0/_metadata/schema")
+    ],
+    "Spark's metadata of the query is missing": lambda where: [
+        delete(where / "queries/final" / name)
+        for name in ("metadata", "state/0/_metadata/metadata", "state/0/0/_metadata/schema")
+    ],
+    "hints are garbled, and the layout is missing": lambda where: [
+        delete(where / "layout.json"),
+        *(garble(path) for path in hints(where)),
+    ],
+    "hints and pace are missing": lambda where: [delete(path) for path in [*hints(where), where / "pace"]],
+}
+QUICK = {("memory", "the newest record is cut"), ("rocksdb", "all state is missing")}
+QUICK |= {("memory", what) for what in list(REPAIRED)[4:7]}
+
+
+@pytest.mark.parametrize(
+    ("state", "what"),
+    [
+        pytest.param(state, what, marks=[] if (state, what) in QUICK else [pytest.mark.slow])
+        for state in ("memory", "rocksdb")
+        for what in REPAIRED
+    ],
+)
+def test_a_run_repairs_what_it_can_and_its_results_are_complete(
+    state: str, what: str, stopped_job: Made, settings: Settings
+) -> None:
+    data = as_it_was(stopped_job(state))
+    REPAIRED[what](data / "checkpoint")
+    feed(data / "in", FED)
+    job(data).run(until="ended", checkpoint=data / "checkpoint", settings=on(settings, state))
+    assert written(data / "out") == expected(FED + 1)
+    assert reported(data / "checkpoint") == ""
+
+
+STOPS = [
+    ("sources/one/files.jsonl", "garbled"),
+    ("sources/two/files.jsonl", "deleted"),
+    ("ticks.jsonl", "deleted"),
+    ("rings-final-2.json", "cut"),
+    ("rings-final-2.json", "deleted"),
+    ("pace", "garbled"),
+    ("layout.json", "cut"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), STOPS)
+def test_a_run_that_cannot_repair_a_file_stops_with_its_name_and_a_remedy(
+    name: str, damage: str, stopped_job: Made, settings: Settings
+) -> None:
+    data = as_it_was(stopped_job("reminders"))
+    DAMAGES[damage](data / "checkpoint" / name)
+    with pytest.raises(CheckpointDamaged, match=re.escape(name)) as error:
+        reminders(data).run(until="drained", checkpoint=data / "checkpoint", settings=on(settings, "rocksdb"))
+    assert re.search("copy|savepoint|writes it again|without a line end", str(error.value.hint))
+
+
+def test_rows_that_are_sealed_and_then_damaged_are_not_computed_again(stopped_job: Made, settings: Settings) -> None:
+    """As after a crash between the seal and the commit: sinks may have a part of the rows."""
+    data = as_it_was(stopped_job("reminders"))
+    checkpoint = data / "checkpoint"
+    (sealed,) = checkpoint.glob("staged/*/outbox/*/sealed")
+    epoch, query = sealed.parent.name, sealed.parents[2].name
+    for path in checkpoint.glob(f"queries/{query}/commits/*{epoch}*"):
+        if path.name in (epoch, f".{epoch}.crc"):
+            path.unlink()
+    garble(sealed)
+    assert f"outbox/{epoch}/sealed" in reported(checkpoint)
+    with pytest.raises(CheckpointDamaged, match=rf"outbox/{epoch}/sealed"):
+        reminders(data).run(until="drained", checkpoint=checkpoint, settings=on(settings, "rocksdb"))
+
+
+def test_an_error_of_spark_about_damaged_files_is_reported_as_checkpoint_damaged(tmp_path: Path) -> None:
+    said = Exception(
+        "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] ... delta file 7.delta does not exist"
+    )
+    error = translate(said, job(tmp_path).graph, Staging(folder(tmp_path)), -1)
+    assert isinstance(error, CheckpointDamaged)
+    assert "7.delta" in error.message
+    assert "penstock checkpoints" in str(error.hint)
