@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
 import sys
@@ -16,11 +17,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.log.security.certificates import Pair
+from penstock.log.security.quotas import PRODUCE, Entity, Quotas
+from penstock.log.security.users import Users
+from tests.log.security.certificates import Pair, authority, signed
 
 PASSWORDS = {"root": "root-4f2a9c", "alice": "alice-77b1e0", "carol": "carol-c0ffee", "slow": "slow-0dd5ea"}
+WRONG = "wrong-but-secret"
 PATIENCE = 20.0
 
 
@@ -98,6 +102,43 @@ def serving(data: Path, ca: Pair, server: Pair, *more: str | Path) -> Iterator[L
             reader.join()
         process.stdout.close()
     assert process.returncode == 0, "".join(log.said)
+
+
+@contextmanager
+def secured(folder: Path) -> Iterator[Log]:
+    """A log with logins over TLS: root and slow are administrators, slow has a quota, and alice has no rights."""
+    ca = authority(folder)
+    users = Users(folder / "data")
+    users.add("root", PASSWORDS["root"], is_super=True)
+    users.add("alice", PASSWORDS["alice"])
+    users.add("slow", PASSWORDS["slow"], is_super=True)
+    Quotas(folder / "data", time.monotonic).change(Entity("slow"), {PRODUCE: 20_000.0})
+    server = signed(folder, ca, "server", "/CN=localhost")
+    with serving(folder / "data", ca, server, "--login", "--no-auto-create") as log:
+        done = log.root.create_topics([NewTopic(name, 1) for name in ("open", "orders", "other")])
+        for created in done.values():
+            created.result(PATIENCE)
+        yield log
+    # After all tests: nothing of what was said holds a secret.
+    said = "".join(log.said)
+    assert not [password for password in (*PASSWORDS.values(), WRONG) if password in said]
+    assert "Traceback" not in said
+
+
+def started(log: Log, user: str, *arguments: str, ca: bool = True) -> subprocess.Popen[str]:
+    """A command as that user, who is named in PENSTOCK_LOG."""
+    url = f"kafka://{user}:{PASSWORDS[user]}@{log.address}?mechanism=SCRAM-SHA-256&tls=true"
+    env = {**os.environ, "PENSTOCK_LOG": f"{url}&ca={log.ca.certificate}" if ca else url}
+    command = [sys.executable, "-m", "penstock.cli", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def said_by(command: subprocess.Popen[str], lines: str = "") -> tuple[int, str, str]:
+    with command:
+        out, err = command.communicate(lines, PATIENCE)
+    assert not [password for password in PASSWORDS.values() if password in out + err]
+    return command.returncode, out, err
 
 
 def wait_for(found: Callable[[], Any]) -> Any:

@@ -1,16 +1,14 @@
-"""The log behind logins, TLS and ACLs, through three client libraries that nobody here wrote."""
+"""The log behind logins and TLS, through three client libraries that nobody here wrote."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import socket
 import ssl
 import struct
 import subprocess
 import sys
-import time
 import urllib.request
 import warnings
 from collections.abc import Iterator
@@ -21,26 +19,26 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from typer.testing import CliRunner
 
-from penstock.cli.acl import app as acl_commands
-from penstock.errors import BrokerRefused, UnknownSetting
-from penstock.log.security.quotas import PRODUCE, Entity, Quotas
-from penstock.log.security.users import Users
-from tests.e2e.secured import PASSWORDS, PATIENCE, Log, consume, produce, serving, wait_for
-from tests.log.security.certificates import Pair, authority, signed
+from tests.e2e.secured import (
+    PASSWORDS,
+    PATIENCE,
+    WRONG,
+    Log,
+    consume,
+    produce,
+    said_by,
+    secured,
+    serving,
+    started,
+    wait_for,
+)
+from tests.log.security.certificates import authority, signed
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # kafka-python reads its schemas by a deprecated function
@@ -48,44 +46,13 @@ with warnings.catch_warnings():
     from kafka.errors import KafkaError as KafkaPythonError
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates with the openssl command")
-WRONG = "wrong-but-secret"
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
-EVERY_ACL = AclBindingFilter(
-    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("secured")
-
-
-@pytest.fixture(scope="module")
-def ca(folder: Path) -> Pair:
-    return authority(folder)
-
-
-@pytest.fixture(scope="module")
-def server(folder: Path, ca: Pair) -> Pair:
-    return signed(folder, ca, "server", "/CN=localhost")
-
-
-@pytest.fixture(scope="module")
-def log(folder: Path, ca: Pair, server: Pair) -> Iterator[Log]:
-    users = Users(folder / "data")
-    users.add("root", PASSWORDS["root"], is_super=True)
-    users.add("alice", PASSWORDS["alice"])
-    users.add("slow", PASSWORDS["slow"], is_super=True)
-    Quotas(folder / "data", time.monotonic).change(Entity("slow"), {PRODUCE: 20_000.0})
-    with serving(folder / "data", ca, server, "--login", "--no-auto-create") as log:
-        done = log.root.create_topics([NewTopic(name, 1) for name in ("open", "orders", "other")])
-        for created in done.values():
-            created.result(PATIENCE)
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
+    with secured(tmp_path_factory.mktemp("secured")) as log:
         yield log
-    # After all tests: nothing of what was said holds a secret.
-    said = "".join(log.said)
-    assert not [password for password in (*PASSWORDS.values(), WRONG) if password in said]
-    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -186,124 +153,6 @@ def test_a_client_without_tls_gets_no_answer(log: Log) -> None:
     assert answer == b"" or answer[0] == 0x15  # at most a TLS alert
 
 
-def grant(
-    admin: AdminClient, kind: ResourceType, name: str, operation: AclOperation, *, prefixed: bool = False
-) -> AclBinding:
-    pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
-    acl = AclBinding(kind, name, pattern, "User:alice", "*", operation, AclPermissionType.ALLOW)
-    for done in admin.create_acls([acl]).values():
-        done.result(PATIENCE)
-    return acl
-
-
-@pytest.fixture
-def no_acls(log: Log) -> Iterator[None]:
-    yield
-    for done in log.root.delete_acls([EVERY_ACL]).values():
-        done.result(PATIENCE)
-
-
-@pytest.mark.usefixtures("no_acls")
-def test_a_user_without_rights_gets_nothing(log: Log) -> None:
-    config = log.config("alice")
-    produce(log.config("root"), "orders", b"secret")
-    consume(log.config("root"), "orders", "readers")
-    admin = AdminClient(config)
-    assert admin.list_topics(timeout=PATIENCE).topics == {}
-    assert [each.group_id for each in admin.list_consumer_groups().result(PATIENCE).valid] == []
-    refused = produce(config, "orders", b"mine")
-    assert refused is not None
-    assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    for denied in (consume(config, "orders", "readers"), consume(config, "orders", "mine")):
-        assert isinstance(denied, KafkaError)
-        assert denied.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
-    with pytest.raises(KafkaException) as caught:
-        admin.create_topics([NewTopic("mine", 1)])["mine"].result(PATIENCE)
-    assert caught.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    with pytest.raises(KafkaException) as caught:
-        grant(admin, ResourceType.TOPIC, "orders", AclOperation.ALL)
-    assert caught.value.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
-
-
-@pytest.mark.usefixtures("no_acls")
-def test_a_grant_lets_exactly_that_through(log: Log) -> None:
-    config = log.config("alice")
-    admin = AdminClient(config)
-    grant(log.root, ResourceType.TOPIC, "ord", AclOperation.WRITE, prefixed=True)
-    assert produce({**config, "enable.idempotence": True}, "orders", b"mine") is None
-    refused = produce(config, "other", b"mine")
-    assert refused is not None
-    assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    assert list(admin.list_topics(timeout=PATIENCE).topics) == ["orders"]
-    unread = consume(config, "orders", "alices")
-    assert isinstance(unread, KafkaError)
-
-    grant(log.root, ResourceType.TOPIC, "orders", AclOperation.READ)
-    grant(log.root, ResourceType.GROUP, "alices", AclOperation.READ)
-    assert isinstance(consume(config, "orders", "alices"), bytes)
-    other = consume(config, "orders", "bobs")
-    assert isinstance(other, KafkaError)
-    assert other.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-    seen = [each.group_id for each in admin.list_consumer_groups().result(PATIENCE).valid]
-    assert seen == ["alices"]
-
-
-@pytest.mark.usefixtures("no_acls")
-def test_acls_are_found_as_they_were_made(log: Log) -> None:
-    made = grant(log.root, ResourceType.GROUP, "alices", AclOperation.READ)
-    wanted = AclBindingFilter(
-        ResourceType.GROUP, "alices", ResourcePatternType.MATCH, None, None, AclOperation.ANY, AclPermissionType.ANY
-    )
-    assert log.root.describe_acls(wanted).result(PATIENCE) == [made]
-
-
-def acl(log: Log, user: str, *arguments: str) -> str:
-    login = ["--broker", log.address, "--user", user, "--mechanism", "SCRAM-SHA-256", "--ca", str(log.ca.certificate)]
-    env = {"PENSTOCK_PASSWORD": PASSWORDS[user]}
-    result = CliRunner().invoke(acl_commands, [*arguments, *login], env=env, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-@pytest.mark.usefixtures("no_acls")
-def test_the_command_adds_lists_and_removes_acls(log: Log) -> None:
-    said = acl(log, "root", "add", "User:alice", "-o", "read", "-o", "write", "--topic", "ord", "--prefixed")
-    assert said == "added 2 ACLs for User:alice\n"
-    acl(log, "root", "add", "User:alice", "-o", "describe", "--cluster", "--permission", "deny")
-    lines = [line.split() for line in acl(log, "root", "list").splitlines()[1:]]
-    assert lines == [
-        ["User:alice", "*", "allow", "read", "topic", "prefixed", "ord"],
-        ["User:alice", "*", "allow", "write", "topic", "prefixed", "ord"],
-        ["User:alice", "*", "deny", "describe", "cluster", "literal", "kafka-cluster"],
-    ]
-    assert produce(log.config("alice"), "orders", b"mine") is None
-    with pytest.raises(BrokerRefused, match="alice has no permission to list ACLs"):
-        acl(log, "alice", "list")
-    assert acl(log, "root", "remove", "User:alice") == "removed 3 ACLs of User:alice\n"
-    refused = produce(log.config("alice"), "orders", b"mine")
-    assert refused is not None
-    for wrong in (["-o", "raed", "--topic", "orders"], ["-o", "read"]):
-        with pytest.raises(UnknownSetting) as caught:
-            acl(log, "root", "add", "User:alice", *wrong)
-        assert caught.value.hint
-
-
-def started(log: Log, user: str, *arguments: str, ca: bool = True) -> subprocess.Popen[str]:
-    """A command as that user, who is named in PENSTOCK_LOG."""
-    url = f"kafka://{user}:{PASSWORDS[user]}@{log.address}?mechanism=SCRAM-SHA-256&tls=true"
-    env = {**os.environ, "PENSTOCK_LOG": f"{url}&ca={log.ca.certificate}" if ca else url}
-    command = [sys.executable, "-m", "penstock.cli", *arguments]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-
-
-def said_by(command: subprocess.Popen[str], lines: str = "") -> tuple[int, str, str]:
-    with command:
-        out, err = command.communicate(lines, PATIENCE)
-    assert not [password for password in PASSWORDS.values() if password in out + err]
-    return command.returncode, out, err
-
-
 def test_the_commands_understand_the_url_of_the_log(log: Log) -> None:
     code, out, err = said_by(started(log, "root", "topic", "list"))
     assert (code, err) == (0, "")
@@ -315,46 +164,6 @@ def test_who_does_not_trust_the_certificate_is_told_how_to(log: Log) -> None:
     assert code == 2
     assert "certificate verify failed" in err
     assert "--ca FILE" in err
-
-
-ALLOW = "penstock acl add User:alice --operation write --topic orders"
-
-
-@pytest.mark.usefixtures("no_acls")
-def test_who_may_not_write_is_told_so(log: Log) -> None:
-    grant(log.root, ResourceType.TOPIC, "orders", AclOperation.READ)
-    refused = (
-        2,
-        "",
-        f"BrokerRefused: permission denied: user 'alice' may not write to topic 'orders'\n  allow it: {ALLOW}\n",
-    )
-    assert said_by(started(log, "alice", "produce", "orders"), "mine\n") == refused
-
-
-@pytest.mark.usefixtures("no_acls")
-def test_who_may_write_no_longer_is_told_what_was_acknowledged(log: Log) -> None:
-    """Without the right to see the topic's settings, and with the right to write taken away in the midst."""
-    grant(log.root, ResourceType.TOPIC, "midst", AclOperation.WRITE)
-    grant(log.root, ResourceType.TOPIC, "midst", AclOperation.READ)
-    for created in log.root.create_topics([NewTopic("midst", 1)]).values():
-        created.result(PATIENCE)
-    command = started(log, "alice", "produce", "midst")
-    assert command.stdin is not None
-    # Enough that Python's reader hands the first lines on.
-    command.stdin.write("first\n" * 100_000)
-    command.stdin.flush()
-    assert consume(log.config("root"), "midst", "midst") == b"first"
-    for done in log.root.delete_acls([EVERY_ACL]).values():
-        done.result(PATIENCE)
-    code, out, err = said_by(command, "second\n" * 100_000)
-    first, so_far, hint = err.splitlines()
-    assert (code, out, first) == (
-        2,
-        "",
-        "BrokerRefused: permission denied: user 'alice' may not write to topic 'midst'",
-    )
-    assert so_far.endswith(" acknowledged; nothing more was sent")
-    assert hint == f"  allow it: {ALLOW.replace('orders', 'midst')}"
 
 
 def test_a_user_who_is_added_while_the_log_runs_can_log_in(log: Log) -> None:
@@ -372,10 +181,12 @@ def test_metrics_are_served_without_a_secret(log: Log) -> None:
     assert not [password for password in PASSWORDS.values() if password in text]
 
 
-def test_a_clients_certificate_is_a_login(folder: Path, ca: Pair, server: Pair) -> None:
-    alice = signed(folder, ca, "alice", "/O=Ops/CN=alice")
+def test_a_clients_certificate_is_a_login(tmp_path: Path) -> None:
+    ca = authority(tmp_path)
+    server = signed(tmp_path, ca, "server", "/CN=localhost")
+    alice = signed(tmp_path, ca, "alice", "/O=Ops/CN=alice")
     more = ["--client-ca", ca.certificate, "--super-user", "User:CN=alice,O=Ops"]
-    with serving(folder / "certified", ca, server, *more) as log:
+    with serving(tmp_path / "certified", ca, server, *more) as log:
         shown = {"ssl.certificate.location": str(alice.certificate), "ssl.key.location": str(alice.key)}
         trusted = {"bootstrap.servers": log.address, "security.protocol": "SSL", "log_level": 0}
         trusted["ssl.ca.location"] = str(ca.certificate)
@@ -384,7 +195,7 @@ def test_a_clients_certificate_is_a_login(folder: Path, ca: Pair, server: Pair) 
             AdminClient(trusted).list_topics(timeout=1)
 
 
-def test_the_log_is_not_opened_to_other_machines_without_asking_who_they_are(folder: Path) -> None:
+def test_the_log_is_not_opened_to_other_machines_without_asking_who_they_are(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -392,7 +203,7 @@ def test_the_log_is_not_opened_to_other_machines_without_asking_who_they_are(fol
         "log",
         "serve",
         "--data",
-        str(folder / "bare"),
+        str(tmp_path / "bare"),
         "--listen",
         "0.0.0.0:0",
     ]
