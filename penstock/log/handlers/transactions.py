@@ -14,7 +14,7 @@ from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.classic.events import Commit
 from penstock.log.groups.formats import Committed
 from penstock.log.handlers.offsets import commit_offsets
-from penstock.log.patterns import matcher
+from penstock.log.linear_regex import LinearRegex
 from penstock.log.protocol.messages import Fields, distinct, given
 from penstock.log.transactions.coordinator import OFFSETS
 from penstock.log.transactions.formats import by_topic
@@ -189,7 +189,7 @@ async def list_transactions(call: Call, request: Any) -> Fields:
     """List transactional ids, optionally filtered by state, producer, duration and pattern."""
     known = {state.label for state in State}
     pattern = given(request, "transactional_id_pattern", None)
-    fits = matcher(pattern) if pattern else None
+    fits = LinearRegex(pattern).matches if pattern else None
     listed = [each for each in call.broker.transactions.all() if _is_listed(call, request, each)]
     found = listed if fits is None else await asyncio.to_thread(_fitting, listed, fits)
     return {

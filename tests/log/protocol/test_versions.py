@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.kafka.records import Record, build_batch
-from penstock.log.errors import ErrorCode, LogError
-from penstock.log.patterns import matcher
+from penstock.log.errors import ErrorCode
 from penstock.log.protocol.apis import APIS
 from penstock.log.transactions.machine import Producer
 from tests.log.groups.stories import Still, play
@@ -167,34 +163,3 @@ def test_partitions_are_added_to_several_transactions_or_only_verified(tmp_path:
         assert await add(producer._replace(epoch=9), False) is ErrorCode.producer_fenced
 
     play(tmp_path, story)
-
-
-_LEAVES = st.sampled_from(["a", "b", ".", r"\.", "[ab]", "[^a]", r"\d", r"\w", r"\S", "^", "$", "[a-c1]"])
-patterns = st.recursive(
-    _LEAVES,
-    lambda inner: st.one_of(
-        st.tuples(inner, inner).map("".join),
-        st.tuples(inner, inner).map(lambda both: f"({both[0]}|{both[1]})"),
-        st.tuples(inner, st.sampled_from(["*", "+", "?", "{1,2}", "*?", "{2}"])).map(
-            lambda both: f"(?:{both[0]}){both[1]}"
-        ),
-    ),
-    max_leaves=8,
-)
-
-
-@given(patterns, st.text("ab.1\n", max_size=6))
-def test_a_pattern_matches_what_pythons_own_would(pattern: str, text: str) -> None:
-    expected = re.compile(pattern.replace("$", r"\Z")).fullmatch(text)
-    assert matcher(pattern)(text) == bool(expected)
-
-
-def test_a_pattern_that_would_backtrack_takes_linear_time() -> None:
-    assert not matcher("(a*)*b")("a" * 5000)
-
-
-@pytest.mark.parametrize("pattern", ["[", "(?=a)", r"(a)\1", "(?i)a", "(?i:a)", "a{1,500}", "(" * 500])
-def test_a_pattern_that_cannot_be_matched_so_is_refused(pattern: str) -> None:
-    with pytest.raises(LogError) as failure:
-        matcher(pattern)
-    assert failure.value.code is ErrorCode.invalid_regular_expression

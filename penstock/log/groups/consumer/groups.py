@@ -11,7 +11,6 @@ from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.classic.events import NO_MEMBER, Commit
 from penstock.log.groups.consumer.formats import ConsumerKey, Replay, changes, deletion
 from penstock.log.groups.consumer.machine import check_epoch, handle
-from penstock.log.groups.consumer.regex import TopicPattern
 from penstock.log.groups.consumer.state import (
     Answer,
     ConsumerGroup,
@@ -25,6 +24,7 @@ from penstock.log.groups.consumer.state import (
     TopicInfo,
 )
 from penstock.log.groups.formats import GroupKey
+from penstock.log.linear_regex import LinearRegex
 
 if TYPE_CHECKING:
     from penstock.log.broker import Broker, Timer
@@ -197,7 +197,7 @@ class ConsumerGroups:
         topics = self._broker.store.topics
         if known is not None and (can_describe is None or known[0] == topics.revision):
             return known[1]
-        pattern = TopicPattern(regex)
+        pattern = LinearRegex(regex)
         names = (name for name, topic in topics.items() if not topic.internal and pattern.matches(name))
         return frozenset(name for name in names if can_describe is None or can_describe(name))
 

@@ -9,7 +9,6 @@ from uuid import UUID, uuid5
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.consumer.formats import Replay, changes
 from penstock.log.groups.consumer.machine import handle
-from penstock.log.groups.consumer.regex import TopicPattern
 from penstock.log.groups.consumer.state import (
     NOTHING,
     Answer,
@@ -23,6 +22,7 @@ from penstock.log.groups.consumer.state import (
     Tick,
     TopicInfo,
 )
+from penstock.log.linear_regex import LinearRegex
 
 SETTINGS = ConsumerSettings(session_timeout=45_000, heartbeat_interval=5_000)
 REBALANCE = 60_000
@@ -51,7 +51,7 @@ class Drill:
 
     def image(self, *regexes: str) -> Image:
         wanted = {each.regex for each in self.group.members.values() if each.regex} | set(filter(None, regexes))
-        resolved = {regex: frozenset(filter(TopicPattern(regex).matches, self.topics)) for regex in wanted}
+        resolved = {regex: frozenset(filter(LinearRegex(regex).matches, self.topics)) for regex in wanted}
         return Image(dict(self.topics), resolved, repr(self.topics))
 
     def feed(self, event: Event) -> Answer | None:
