@@ -8,6 +8,7 @@ from penstock.plan.sql_expressions.types import (
     BIGINT,
     DATE,
     DOUBLE,
+    MOST_DIGITS,
     STRING,
     TIMESTAMP,
     VOID,
@@ -18,7 +19,6 @@ from penstock.plan.sql_expressions.types import (
     interval,
 )
 
-_MOST_DIGITS = 38
 _LEAST_SCALE = 6
 _DAY_TO_SECOND = interval("day", "second")
 _YEAR_TO_MONTH = interval("year", "month")
@@ -106,12 +106,18 @@ def _with_interval(sign: str, a: Type, b: Type) -> Type | None:
     return None
 
 
+def no_digit_is_cut(sign: str, a: Type, b: Type) -> bool:
+    """Return whether the type of `a sign b` holds every result of + - and * on two decimals."""
+    (p, s), (q, t) = as_decimal(a).size, as_decimal(b).size
+    return (p + q + 1 if sign == "*" else max(p - s, q - t) + max(s, t) + 1) <= MOST_DIGITS
+
+
 def _adjusted(precision: int, scale: int) -> Type:
     """Cut a decimal to 38 digits as Spark does: whole digits first, but at least six decimals are kept."""
-    if precision <= _MOST_DIGITS:
+    if precision <= MOST_DIGITS:
         return decimal(precision, scale)
-    kept = max(_MOST_DIGITS - (precision - scale), min(scale, _LEAST_SCALE))
-    return decimal(_MOST_DIGITS, kept)
+    kept = max(MOST_DIGITS - (precision - scale), min(scale, _LEAST_SCALE))
+    return decimal(MOST_DIGITS, kept)
 
 
 def _sum(a: tuple[int, int], b: tuple[int, int]) -> Type:

@@ -12,7 +12,7 @@ from penstock.errors import BadSchema
 from penstock.schema import ddl_name, parse_type
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_MOST_DIGITS = 38
+MOST_DIGITS = 38
 _DIGITS = dict(zip(INTEGERS, (3, 5, 10, 20), strict=True))
 _YEAR_MONTH = ("year", "month")
 _DAY_TIME = ("day", "hour", "minute", "second")
@@ -93,7 +93,7 @@ def struct(fields: Iterable[tuple[str, Type]]) -> Type:
 
 def decimal(precision: int, scale: int) -> Type:
     """Return a decimal type; digits beyond Spark's 38 are cut."""
-    return Type("decimal", size=(min(precision, _MOST_DIGITS), min(scale, _MOST_DIGITS)))
+    return Type("decimal", size=(min(precision, MOST_DIGITS), min(scale, MOST_DIGITS)))
 
 
 def as_decimal(kind: Type) -> Type:
@@ -174,7 +174,7 @@ def _common_number(a: Type, b: Type) -> Type:
 def _common_decimal(a: Type, b: Type) -> Type:
     whole = max(a.size[0] - a.size[1], b.size[0] - b.size[1])
     scale = max(a.size[1], b.size[1])
-    excess = max(0, whole + scale - _MOST_DIGITS)
+    excess = max(0, whole + scale - MOST_DIGITS)
     return decimal(whole + scale - excess, max(0, scale - excess))
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from sqlglot import exp
 
 from penstock.errors import PipelineError
-from penstock.plan.sql_expressions.arithmetic_types import operate
+from penstock.plan.sql_expressions.arithmetic_types import no_digit_is_cut, operate
 from penstock.plan.sql_expressions.evaluation_order import (
     CHOICES,
     COALESCE,
@@ -35,7 +35,6 @@ from penstock.schema import Schema
 
 _ZERO, _OVERFLOW, _RANGE = "division by zero", "overflow", "the index is out of range"
 _CONVERTED, _PARSED = "a text cannot be converted", "the text cannot be parsed"
-_MOST_DIGITS = 38
 # More probes than this make the code that Spark generates too long; then the reason names the whole expression.
 _MOST_PROBES = 12
 # Functions that take values of one common type and raise nothing themselves.
@@ -173,7 +172,7 @@ class _Failures:
             return _divided(sign, kind, tree.expression)
         if kind is not None and kind.name in ("float", "double"):
             return None
-        if kind is not None and kind.name == "decimal" and _fits(sign, *sizes):
+        if kind is not None and kind.name == "decimal" and no_digit_is_cut(sign, *sizes):
             return None
         return _OVERFLOW
 
@@ -231,12 +230,6 @@ def _is_not_zero(divisor: exp.Expr) -> bool:
     if isinstance(divisor, exp.Anonymous) and divisor.name.lower() == "nullif":
         return Part("", VOID, divisor.expressions[1]).number == 0
     return bool(Part("", VOID, divisor).number)
-
-
-def _fits(sign: str, a: Type, b: Type) -> bool:
-    """Whether Spark's result type holds every result of two decimals."""
-    (p, s), (q, t) = as_decimal(a).size, as_decimal(b).size
-    return (p + q + 1 if sign == "*" else max(p - s, q - t) + max(s, t) + 1) <= _MOST_DIGITS
 
 
 def _never_fails(source: Type, kind: Type) -> bool:

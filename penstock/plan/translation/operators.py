@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from penstock.plan.sql_expressions.arithmetic_types import operate
-from penstock.plan.sql_expressions.types import DOUBLE, Type, as_decimal, common, operands
+from penstock.plan.sql_expressions.arithmetic_types import no_digit_is_cut, operate
+from penstock.plan.sql_expressions.types import DOUBLE, MOST_DIGITS, Type, as_decimal, common, operands
 from penstock.plan.translation.casts import widened
 from penstock.plan.translation.parts import Part, duckdb_type, kinds_of, not_native
 
@@ -80,10 +80,7 @@ def _common(left: Part, right: Part) -> Type:
 def _decimals(sign: str, left: Part, right: Part) -> str:
     """Write + - and * on decimals; only where no digit is cut from the result, both engines are exact."""
     sizes = operands([left.tree, right.tree], [left.type, right.type])
-    kind = operate(sign, *sizes)
-    (p, s), (q, t) = (as_decimal(size).size for size in sizes)
-    digits = p + q + 1 if sign == "*" else max(p - s, q - t) + max(s, t) + 1
-    if kind is None or digits > 38:
+    if operate(sign, *sizes) is None or not no_digit_is_cut(sign, *sizes):
         not_native(f"{sign} on {kinds_of([left, right])}")
     a, b = (_roomy_decimal(part, as_decimal(size)) for part, size in zip((left, right), sizes, strict=True))
     return f"({a} {sign} {b})"
@@ -93,7 +90,7 @@ def _roomy_decimal(part: Part, kind: Type) -> str:
     """Write a decimal of 38 digits: DuckDB checks a product against the digits of its operands."""
     digits = part.number
     sql = widened(part, kind) if digits is None else f"'{digits}'"
-    return f"CAST({sql} AS DECIMAL(38,{kind.size[1]}))"
+    return f"CAST({sql} AS DECIMAL({MOST_DIGITS},{kind.size[1]}))"
 
 
 def _plain(sign: str, a: str, b: str, kind: Type) -> str:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.connectors.formats.arrow_types import contains_type
 from penstock.connectors.formats.epoch_times import ZONED, epoch_text, instants_of
-from penstock.connectors.formats.json.scalars import NON_FINITE, decoded
+from penstock.connectors.formats.json.scalars import NON_FINITE, decoded, wide_decimal
 from penstock.connectors.formats.text_columns import convert, instants, plain_times
 
 KEY, VALUE = "key", "value"
@@ -41,8 +41,7 @@ def wire(kind: pa.DataType, times: pa.DataType) -> pa.DataType:
         # A number that is too large for a double is refused; one that is too large for less would be infinity.
         return pa.float64()
     if pa.types.is_decimal(kind):
-        # Arrow's reader does not check a decimal's precision; the cast from a wide one does.
-        return pa.decimal256(76, kind.scale)
+        return wide_decimal(kind)
     if pa.types.is_list(kind):
         return pa.list_(wire(kind.value_type, times))
     if pa.types.is_struct(kind):

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.formats.epoch_times import ZONED, instants_of_text
-from penstock.connectors.formats.json.scalars import decoded
+from penstock.connectors.formats.json.scalars import decoded, wide_decimal
 from penstock.connectors.formats.text_columns import NAIVE, instants, overflowed, plain_times
 from penstock.schema import Schema
 
@@ -272,7 +272,7 @@ def _column(span: Span, quoted: bool, kind: pa.DataType) -> pa.Array | None:
     """Return a value of all lines in its type; None, or ArrowInvalid, if one does not certainly fit."""
     if pa.types.is_decimal(kind):
         texts = span.texts() if quoted else span.numbers()
-        return None if texts is None else texts.cast(pa.decimal256(76, kind.scale)).cast(kind)
+        return None if texts is None else texts.cast(wide_decimal(kind)).cast(kind)
     if quoted:
         return _from_text(span.texts(), kind)
     if pa.types.is_boolean(kind):

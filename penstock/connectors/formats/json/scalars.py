@@ -35,6 +35,11 @@ def refuse_overflow(given: pa.Array, cast: pa.Array) -> pa.Array:
     return cast
 
 
+def wide_decimal(kind: pa.DataType) -> pa.DataType:
+    """Return the decimal that a number is read as: Arrow's reader does not check digits, the cast to `kind` does."""
+    return pa.decimal256(76, kind.scale)
+
+
 def _floats(values: pa.Array) -> Iterator[pa.Array]:
     """Yield the floating point numbers of a column, at any depth."""
     kind = values.type
