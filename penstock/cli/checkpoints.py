@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.progress import iso_instant
 from penstock.cli.tables import Json, show_json, show_table, size_text
+from penstock.cli.watermark_text import iso_instant
 from penstock.errors import CheckpointDamaged
 from penstock.settings import Settings
 from penstock.spark.checkpoints.inspect import (

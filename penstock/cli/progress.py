@@ -1,11 +1,13 @@
-"""The progress of a run: a live view on a terminal, a line per epoch in a pipe, and the summary at its end."""
+"""The progress of a run while it runs: a live view on a terminal, a line per epoch in a pipe.
+
+What is printed after a run is in `run_summary`.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import IO, Protocol, Self
 
@@ -15,12 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.signals import stop_requested
-from penstock.durations import span_text
-from penstock.report import Counts, EventTimes, Progress, Report, Watermark
+from penstock.cli.watermark_text import instant, watermark_holder
+from penstock.report import Progress, Report
 
 SPARKS = "▁▂▃▄▅▆▇█"
-# The end of input is a watermark so large that every window closes.
-LAST_YEAR = 9998
 
 
 class RunView(Protocol):
@@ -192,100 +192,3 @@ def sparkline(values: list[float]) -> str:
     """
     top = max(values, default=0) or 1
     return "".join(SPARKS[int(value / top * (len(SPARKS) - 1))] for value in values)
-
-
-def instant(time: datetime | None) -> str:
-    """Format a time in UTC, in seconds unless it has a fraction.
-
-    >>> instant(datetime(2026, 1, 1, 0, 1, 35, tzinfo=UTC))
-    '2026-01-01T00:01:35Z'
-    """
-    if time is None:
-        return "-"
-    utc = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-    parts = "auto" if utc.microsecond % 1000 or not utc.microsecond else "milliseconds"
-    return "end of input" if is_end_of_input(utc) else utc.isoformat(timespec=parts).replace("+00:00", "Z")
-
-
-def is_end_of_input(time: datetime | None) -> bool:
-    """Return whether a time is the end of all input."""
-    return time is not None and time.year >= LAST_YEAR
-
-
-def iso_instant(time: str | None) -> str:
-    """Format an ISO time as `instant` does."""
-    return instant(datetime.fromisoformat(time) if time else None)
-
-
-def summary(name: str, report: Report) -> str:
-    """Return the summary of a run: its state, the rows of each sink, and the row counts of each node."""
-    state = "ended, all windows closed" if report.ended else "stopped; run again to continue"
-    lines = [f"{name}: {report.epochs} epochs, watermark {instant(report.watermark)}, {state}"]
-    lines += [line for one in report.watermarks for line in _watermark_lines(one, alone=len(report.watermarks) == 1)]
-    former = dict.fromkeys(report.former_sinks, " (by earlier runs; no sink of this pipeline)")
-    lines += [f"  {sink}: {rows:,} rows written{former.get(sink, '')}" for sink, rows in report.rows.items()]
-    lines += [_changed(source, files) for source, files in report.changed_inputs.items()]
-    return "\n".join(lines + _counts(report.counts))
-
-
-def _changed(source: str, files: int) -> str:
-    what, it = ("1 file", "it") if files == 1 else (f"{files:,} files", "them")
-    return f"  {source}: {what} changed after having been found; what is new in {it} was not read"
-
-
-def watermark_holder(watermark: Watermark) -> str:
-    """Return which input holds a watermark back, and which are idle.
-
-    >>> from penstock.report import EventTimes
-    >>> times = (EventTimes("clicks", "ts", 5_000_000), EventTimes("views", "ts", 0, idle=True))
-    >>> watermark_holder(Watermark("final", times))
-    'held by clicks, no row yet; idle: views'
-    """
-    if len(watermark.times) == 1 and len(watermark.times[0].partitions) < 2:
-        return ""
-    held = None if is_end_of_input(watermark.at) else watermark.held_by
-    idle = [name for time in watermark.times for name in _idle(time)]
-    why = "" if held is None else f"held by {_holder(held)}" + (", no row yet" if held.newest is None else "")
-    return "; ".join(part for part in (why, f"idle: {', '.join(idle)}" if idle else "") if part)
-
-
-def _holder(times: EventTimes) -> str:
-    return times.slowest.name if times.slowest is not None else times.source
-
-
-def _idle(times: EventTimes) -> list[str]:
-    return [times.source] if times.idle else [one.name for one in times.partitions if one.idle]
-
-
-def _partitions(times: EventTimes) -> str:
-    """Return which partition holds the watermark back, and which are idle."""
-    if times.idle or times.slowest is None or is_end_of_input(times.newest):
-        return ""
-    left_out = f"; idle: {', '.join(_idle(times))}" if _idle(times) else ""
-    return f" ({times.slowest.name} is the slowest of {len(times.partitions)} partitions{left_out})"
-
-
-def _watermark_lines(watermark: Watermark, *, alone: bool) -> list[str]:
-    """Return a line for each input: its newest event time, and whether it holds the watermark back."""
-    query = "" if alone else f" of query {watermark.query}"
-    lines = []
-    for times in watermark.times:
-        newest = instant(times.newest)
-        holds = " (holds it back)" if len(watermark.times) > 1 and times is watermark.held_by else ""
-        note = " (idle: left out)" if times.idle else holds
-        delay = f"less {span_text(times.delay_us)}"
-        lines.append(
-            f"  watermark{query}: {times.source}.{times.column} up to {newest}, {delay}{note}{_partitions(times)}"
-        )
-    return lines
-
-
-def _counts(counts: dict[str, Counts]) -> list[str]:
-    if not counts:
-        return []
-    by_node = {node: each.as_dict() for node, each in counts.items()}
-    seen = {kind for row in by_node.values() for kind, count in row.items() if count} | {"rows_in", "used"}
-    kinds = [kind for kind in Counts().as_dict() if kind in seen]
-    rows = [["node", *kinds], *([node, *(f"{row[kind]:,}" for kind in kinds)] for node, row in by_node.items())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [f"  {row[0]:<{widths[0]}}  {'  '.join(map(str.rjust, row[1:], widths[1:]))}" for row in rows]

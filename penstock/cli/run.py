@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 
 from penstock.cli.options import LaneOption, OverloadOption, PaceOption, Sets, Target
-from penstock.cli.progress import summary, watch
+from penstock.cli.progress import watch
+from penstock.cli.run_summary import summary
 from penstock.cli.signals import stop_requested
 from penstock.entry_points import load_entry
 from penstock.settings import Settings

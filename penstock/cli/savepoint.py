@@ -9,8 +9,8 @@ import typer
 
 from penstock.cli import command_group
 from penstock.cli.checkpoints import offset_text
-from penstock.cli.progress import iso_instant
 from penstock.cli.tables import Json, count_text, show_json, show_table, size_text
+from penstock.cli.watermark_text import iso_instant
 from penstock.settings import Settings
 from penstock.spark.checkpoints import savepoints
 from penstock.spark.checkpoints.inspect import find_checkpoint

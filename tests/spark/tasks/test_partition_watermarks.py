@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.cli.progress import summary, watermark_holder
+from penstock.cli.run_summary import summary
+from penstock.cli.watermark_text import watermark_holder
 from penstock.contracts import Offsets
 from penstock.settings import Settings
 from penstock.testing import EOF, Crash, run_to_end
