@@ -11,14 +11,14 @@ from penstock.errors import BadExpression, choices
 from penstock.plan.operators.deduplication import Distinct
 from penstock.plan.operators.node import Node
 from penstock.plan.sql_expressions.expression import aggregate_calls
+from penstock.plan.sql_expressions.types import STRING, common_of_two, read
 from penstock.query.generators import exploded_item, generator_item, lateral_view
 from penstock.query.grouping import Item, grouped
 from penstock.query.parsing import NODE, body_of, name_of, read_query, text_of
 from penstock.query.scope import Scope
-from penstock.query.set_operations import united
 from penstock.query.state_names import with_state_names
 from penstock.query.windows import refuse_ungrouped
-from penstock.schema import quoted
+from penstock.schema import Field, quoted
 from penstock.stream import Stream
 
 
@@ -70,7 +70,7 @@ def _query(tree: exp.Expr, tables: Tables) -> Stream:
         return _query(tree.this, tables)
     if isinstance(tree, exp.Union):
         _refuse(tree)
-        return _distinct(united(tree, _query(tree.left, tables), _query(tree.right, tables)), tree)
+        return _distinct(_united(tree, _query(tree.left, tables), _query(tree.right, tables)), tree)
     if not isinstance(tree, exp.Select):
         message = f"{tree.key.upper()} cannot be streamed"
         raise BadExpression(message, node=NODE, hint="write SELECT ... FROM name, or combine two with UNION ALL")
@@ -215,3 +215,36 @@ def _with_aliases(tree: exp.Expr, items: Sequence[Item], scope: Scope) -> exp.Ex
 
 def _column(name: str) -> exp.Expr:
     return exp.column(exp.to_identifier(name, quoted=not name.isidentifier()))
+
+
+def _united(tree: exp.Union, left: Stream, right: Stream) -> Stream:
+    """Return the union of two queries: columns match by position, as in Spark, and have the left's names."""
+    if tree.args.get("by_name") and set(left.schema.names) == set(right.schema.names):
+        right = right.select(*map(quoted, left.schema.names))
+    mine, theirs = left.schema.fields, right.schema.fields
+    if len(mine) != len(theirs) or (tree.args.get("by_name") and left.schema.names != right.schema.names):
+        message = f"UNION: the left side has {len(mine)} columns, and the right has {len(theirs)}"
+        raise BadExpression(message, node=NODE, hint=f"left: {left.schema.ddl}\n  right: {right.schema.ddl}")
+    types = [_common_type(one, other, number) for number, (one, other) in enumerate(zip(mine, theirs, strict=True), 1)]
+    names = left.schema.names
+    return _cast(left, names, types).union(_cast(right, names, types))
+
+
+def _common_type(one: Field, other: Field, number: int) -> str:
+    """Return the type of a column that both sides become: the wider number, the time of a date."""
+    kinds = read(one.type), read(other.type)
+    found = None if STRING in kinds and kinds[0] != kinds[1] else common_of_two(*kinds)
+    if found is None:
+        message = f"UNION: column {number} is {one.type} on the left ({one.name}) and {other.type} on the right"
+        raise BadExpression(message, node=NODE, hint=f"cast one of them: CAST({other.name} AS {one.type})")
+    return str(found)
+
+
+def _cast(stream: Stream, names: Sequence[str], types: Sequence[str]) -> Stream:
+    given = stream.schema.fields
+    chosen = {
+        name: quoted(old.name) if old.type == kind else f"CAST({quoted(old.name)} AS {kind})"
+        for name, old, kind in zip(names, given, types, strict=True)
+    }
+    same = all(sql == quoted(name) for name, sql in chosen.items()) and tuple(names) == stream.schema.names
+    return stream if same else stream.select(chosen)
