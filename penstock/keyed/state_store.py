@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import CheckpointDamaged
+from penstock.values.arrow_stream import from_stream, to_stream
 
 # Padded to the alignment of Arrow's buffers.
 HEADER = b"\x01".ljust(8, b"\0")
@@ -112,17 +113,12 @@ class StateStore:
 
 def encode_rows(rows: pa.Table) -> bytes:
     """Return rows as the state of a bucket: the version of the format, then an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    data: bytes = sink.getvalue().to_pybytes()
-    return ROWS_VERSION + data
+    return ROWS_VERSION + to_stream(rows)
 
 
 def decode_rows(state: bytes) -> pa.Table:
     """Return the rows in the state of a bucket."""
-    with pa.ipc.open_stream(_without_version(state, ROWS_VERSION)) as reader:
-        return reader.read_all()
+    return from_stream(_without_version(state, ROWS_VERSION))
 
 
 def _without_version(state: bytes, version: bytes) -> pa.Buffer:

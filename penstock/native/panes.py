@@ -16,6 +16,7 @@ from penstock.native import engine
 from penstock.native.steps import PANE, quote
 from penstock.plan.operators.partial_aggregates import Partial
 from penstock.schema import Schema
+from penstock.values.arrow_stream import from_stream, to_stream
 from penstock.windows import LAST_US
 
 VERSION = b"\x01"
@@ -139,10 +140,7 @@ def packed(*tables: pa.Table) -> bytes:
     """Put tables into the bytes of a state: a version, then each as its length and an Arrow stream."""
     parts = [VERSION]
     for table in tables:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        data = sink.getvalue().to_pybytes()
+        data = to_stream(table)
         parts += [len(data).to_bytes(8, "little"), data]
     return b"".join(parts)
 
@@ -152,8 +150,7 @@ def unpacked(state: bytes) -> list[pa.Table]:
     tables, at = [], len(VERSION)
     while at < len(state):
         end = at + 8 + int.from_bytes(state[at : at + 8], "little")
-        with pa.ipc.open_stream(state[at + 8 : end]) as reader:
-            tables.append(reader.read_all())
+        tables.append(from_stream(state[at + 8 : end]))
         at = end
     return tables
 

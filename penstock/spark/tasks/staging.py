@@ -21,6 +21,7 @@ from penstock.rejected.rows import row_json
 from penstock.spark.tasks.source_partitions import Times, merge_times
 from penstock.storage.file_names import file_name
 from penstock.storage.folders import Folder
+from penstock.values.arrow_stream import from_stream, to_stream
 
 Kind = Literal["late", "rejected"]
 # Not an epoch: for errors of the planning.
@@ -58,18 +59,14 @@ class Staging:
     def put_rows(self, number: int, kind: Kind, node: str, part: str, rows: pa.Table) -> None:
         """Stage rows of one node and task."""
         if rows.num_rows:
-            sink = pa.BufferOutputStream()
             named = rows.replace_schema_metadata({_NODE: node})
-            with pa.ipc.new_stream(sink, named.schema) as writer:
-                writer.write_table(named)
-            self.put(number, f"{kind}={file_name(node)}={_safe(part)}.arrow", sink.getvalue().to_pybytes())
+            self.put(number, f"{kind}={file_name(node)}={_safe(part)}.arrow", to_stream(named))
 
     def rows(self, number: int, kind: Kind) -> Iterator[tuple[str, pa.Table]]:
         """Yield what tasks staged: (node, rows), in the order of the tasks."""
         for _, data in self.files(number, f"{kind}="):
-            with pa.ipc.open_stream(data) as reader:
-                rows = reader.read_all()
-                yield rows.schema.metadata[_NODE].decode(), rows.replace_schema_metadata()
+            rows = from_stream(data)
+            yield rows.schema.metadata[_NODE].decode(), rows.replace_schema_metadata()
 
     def put_counts(self, number: int, part: str, counts: dict[str, dict[str, int]]) -> None:
         """Stage what one task counted, by node."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 from penstock.errors import RunError, SparkFailed
 from penstock.storage.file_names import file_name
 from penstock.storage.folders import Folder
+from penstock.values.arrow_stream import from_stream, to_stream
 
 # A task stores that many rows at a time, so that its memory stays bounded; most tasks have fewer.
 CHUNK_ROWS = 65_536
@@ -142,12 +143,9 @@ class TaskAnswers:
 
     def write(self, table: pa.Table) -> None:
         """Write a file durably, if no other attempt of this task has."""
-        data = pa.BufferOutputStream()
-        with pa.ipc.new_stream(data, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-            writer.write_table(table)
         name = self.node.name(self.partition, self._next)
         try:
-            self.folder.write(name, data.getvalue().to_pybytes(), once=True)
+            self.folder.write(name, to_stream(table, "lz4"), once=True)
         except FileExistsError as error:
             message = f"another attempt of task {self.partition} stored its answers first"
             hint = "Spark runs the task again, with those answers"
@@ -162,8 +160,7 @@ class TaskAnswers:
     def _read(self, name: str) -> pa.Table:
         data = self.folder.read(name)
         assert data, f"{self.folder}/{name} is gone"
-        with pa.ipc.open_stream(data) as reader:
-            return reader.read_all()
+        return from_stream(data)
 
     def _from_others(self, key: Key) -> StoredAnswer | None:
         """Return the answer that a task of another partition stored; equal rows of several could get the same one."""

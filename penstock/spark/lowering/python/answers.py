@@ -25,6 +25,7 @@ from penstock.spark.tasks.staging import rejected_rows
 from penstock.spark.tasks.stored_answers import AnswerStore, NodeAnswers, StoredAnswer, StoredRejection, TaskAnswers
 from penstock.spark.tasks.task_context import current_epoch, current_partition
 from penstock.values import Column as Values
+from penstock.values.arrow_stream import from_stream, to_stream
 
 if TYPE_CHECKING:
     from penstock.spark.lowering.python.functions import FunctionCaller
@@ -138,7 +139,7 @@ def answered_batches(
         given = list(counted)
         found = [table for table in stored if table.schema.metadata.get(_DIGEST) == digest.text]
         if found:
-            caller.put_table(_read(found[0].schema.metadata[_REJECTED]))
+            caller.put_table(from_stream(found[0].schema.metadata[_REJECTED]))
             yield from found[0].to_batches()
             return
         counted = iter(given)
@@ -150,21 +151,8 @@ def answered_batches(
     if made or rejections:
         table = pa.Table.from_batches(made, caller.output.nullable().arrow)
         rejects = rejected_rows(caller.node, current_epoch(), rejections)
-        task.write(table.replace_schema_metadata({_DIGEST: digest.text, _REJECTED: _written(rejects)}))
+        task.write(table.replace_schema_metadata({_DIGEST: digest.text, _REJECTED: to_stream(rejects)}))
         caller.put_table(rejects)
-
-
-def _written(table: pa.Table) -> bytes:
-    data = pa.BufferOutputStream()
-    with pa.ipc.new_stream(data, table.schema) as writer:
-        writer.write_table(table)
-    found: bytes = data.getvalue().to_pybytes()
-    return found
-
-
-def _read(data: bytes) -> pa.Table:
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_all()
 
 
 class _Digest:

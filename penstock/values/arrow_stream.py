@@ -1,0 +1,27 @@
+"""Tables as bytes: Arrow's stream format."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+
+
+def to_stream(table: pa.Table, compression: Literal["lz4"] | None = None) -> bytes:
+    """Return a table as bytes, with its schema and the metadata of that.
+
+    >>> from_stream(to_stream(pa.table({"a": [1, 2]}))).to_pydict()
+    {'a': [1, 2]}
+    """
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def from_stream(data: bytes | pa.Buffer) -> pa.Table:
+    """Return the table of `to_stream`."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all()
