@@ -51,9 +51,7 @@ class StateStore:
         self.batch = pa.RecordBatch.from_pylist([], schema=SCHEMA)
         if data is not None:
             self.batch = pa.ipc.read_record_batch(_without_version(data, HEADER), SCHEMA)
-        self._event_timers, self._processing_timers, self._expires = (
-            self.batch.column(name).to_numpy() for name in SCHEMA.names[2:]
-        )
+        self._read_timers()
 
     def find(self, keys: Sequence[str]) -> list[int | None]:
         """Return the position of each key, or None."""
@@ -106,6 +104,9 @@ class StateStore:
 
     def _set(self, table: pa.Table) -> None:
         self.batch = table.combine_chunks().to_batches()[0] if table.num_rows else self.batch
+        self._read_timers()
+
+    def _read_timers(self) -> None:
         self._event_timers, self._processing_timers, self._expires = (
             self.batch.column(name).to_numpy() for name in SCHEMA.names[2:]
         )

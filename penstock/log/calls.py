@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.log.protocol.apis import Api
@@ -49,6 +49,10 @@ class Call:
         """Return whether the client is allowed an operation."""
         access = self.broker.security.access
         return access is None or access.allowed(self.principal, self.host, operation, resource, name)
+
+    def allowed_operations(self, operations: Mapping[str, int], resource: str, name: str) -> int:
+        """Return which of some operations the client is allowed, as Kafka sends them: a bit for each."""
+        return sum(1 << bit for operation, bit in operations.items() if self.allowed(operation, resource, name))
 
     def allowed_somewhere(self, operation: str, resource: str) -> bool:
         """Return whether the client is allowed an operation on any resource of a type, existing or not."""

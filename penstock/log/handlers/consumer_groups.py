@@ -119,6 +119,7 @@ def _described(call: Call, group_id: str, wants_operations: bool) -> Fields:
             group_id, ErrorCode.topic_authorization_failed, "DESCRIBE of the group's topics is not allowed"
         )
     default = call.broker.groups.consumers.settings(group_id).assignors[0]
+    operations = call.allowed_operations(_OPERATIONS, "GROUP", group_id) if wants_operations else _NOT_ASKED
     return {
         "group_id": group_id,
         "group_state": group.state.value,
@@ -126,7 +127,7 @@ def _described(call: Call, group_id: str, wants_operations: bool) -> Fields:
         "assignment_epoch": group.target_epoch,
         "assignor_name": preferred_assignor(group.members.values(), default),
         "members": [_member(group, member, names) for member in group.members.values()],
-        "authorized_operations": _operations(call, group_id) if wants_operations else _NOT_ASKED,
+        "authorized_operations": operations,
     }
 
 
@@ -155,10 +156,6 @@ def _named(partitions: Partitions, names: dict[UUID, str]) -> Fields:
         {**each, "topic_name": names[each["topic_id"]]} for each in _by_topic(partitions) if each["topic_id"] in names
     ]
     return {"topic_partitions": topics}
-
-
-def _operations(call: Call, group_id: str) -> int:
-    return sum(1 << bit for name, bit in _OPERATIONS.items() if call.allowed(name, "GROUP", group_id))
 
 
 def listed_consumers(call: Call, states: set[str], types: set[str], sees_all: bool) -> list[Fields]:

@@ -174,13 +174,14 @@ def _described(call: Call, group_id: str, wants_operations: bool) -> Fields:
         return {"group_id": group_id, "group_state": State.DEAD.value, **missing}
     group = call.broker.groups.groups.get(group_id) or Group(group_id, state=State.DEAD)
     chosen = group.state is State.STABLE
+    operations = call.allowed_operations(_OPERATIONS, "GROUP", group_id) if wants_operations else _NOT_ASKED
     return {
         "group_id": group_id,
         "group_state": group.state.value,
         "protocol_type": group.protocol_type or "",
         "protocol_data": group.protocol if chosen else "",
         "members": [_member(group, member, chosen) for member in group.members.values()],
-        "authorized_operations": _operations(call, group_id) if wants_operations else _NOT_ASKED,
+        "authorized_operations": operations,
     }
 
 
@@ -193,10 +194,6 @@ def _member(group: Group, member: Member, chosen: bool) -> Fields:
         "member_metadata": group.subscription(member) if chosen else b"",
         "member_assignment": member.assignment if chosen else b"",
     }
-
-
-def _operations(call: Call, group_id: str) -> int:
-    return sum(1 << bit for name, bit in _OPERATIONS.items() if call.allowed(name, "GROUP", group_id))
 
 
 async def delete_groups(call: Call, request: Any) -> Fields:

@@ -45,16 +45,12 @@ def brokers_entry(broker: Broker) -> Fields:
 
 def cluster_operations(call: Call) -> int:
     """Return the client's allowed operations on the cluster, as Kafka's bits."""
-    return _bits(call, _CLUSTER_OPERATIONS, "CLUSTER", CLUSTER)
+    return call.allowed_operations(_CLUSTER_OPERATIONS, "CLUSTER", CLUSTER)
 
 
 def topic_operations(call: Call, name: str) -> int:
     """Return the client's allowed operations on a topic, as Kafka's bits."""
-    return _bits(call, _TOPIC_OPERATIONS, "TOPIC", name)
-
-
-def _bits(call: Call, operations: dict[str, int], resource: str, name: str) -> int:
-    return sum(1 << bit for operation, bit in operations.items() if call.allowed(operation, resource, name))
+    return call.allowed_operations(_TOPIC_OPERATIONS, "TOPIC", name)
 
 
 def _wanted(call: Call, request: Any) -> Iterable[Topic | tuple[str | None, Any, ErrorCode]]:

@@ -101,6 +101,16 @@ def as_decimal(kind: Type) -> Type:
     return decimal(_DIGITS[kind.name], 0) if kind.is_integer else kind
 
 
+def holds_exactly(kind: Type, other: Type) -> bool:
+    """Return whether a type of whole numbers or decimals has every value of another such type."""
+    if kind.is_integer and other.is_integer:
+        return INTEGERS.index(kind.name) > INTEGERS.index(other.name)
+    if kind.name != "decimal" or not (other.is_integer or other.name == "decimal"):
+        return False
+    inner = as_decimal(other).size
+    return kind.size[1] >= inner[1] and kind.size[0] - kind.size[1] >= inner[0] - inner[1]
+
+
 def read(text: str) -> Type:
     """Read a type as a user writes it.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from penstock.plan.sql_expressions.types import INTEGERS, Type, as_decimal
+from penstock.plan.sql_expressions.types import Type, holds_exactly
 from penstock.plan.translation.parts import Part, duckdb_type, not_native
 
 # Digits that a double holds exactly, whatever they are.
@@ -77,14 +77,9 @@ def family(kind: Type) -> str:
 
 def _holds(kind: Type, other: Type) -> bool:
     """Whether a type holds every value of another."""
-    if kind.is_integer and other.is_integer:
-        return INTEGERS.index(kind.name) > INTEGERS.index(other.name)
-    if kind.name == "decimal" and (other.is_integer or other.name == "decimal"):
-        inner = as_decimal(other).size
-        return kind.size[1] >= inner[1] and kind.size[0] - kind.size[1] >= inner[0] - inner[1]
     if kind.name == "double":
         return other.is_numeric
-    return (kind.name, other.name) == ("timestamp", "date")
+    return holds_exactly(kind, other) or (kind.name, other.name) == ("timestamp", "date")
 
 
 def _moment(text: str, kind: Type) -> str:

@@ -27,7 +27,7 @@ from penstock.plan.sql_expressions.evaluation_order import (
 from penstock.plan.sql_expressions.parsing import parse_verbatim
 from penstock.plan.sql_expressions.result_types import CannotTellType
 from penstock.plan.sql_expressions.type_inference import Inference
-from penstock.plan.sql_expressions.types import INTEGERS, STRING, VOID, Type, as_decimal, common, operands
+from penstock.plan.sql_expressions.types import STRING, VOID, Type, common, holds_exactly, operands
 from penstock.plan.translation import translate
 from penstock.plan.translation.operators import SIGNS
 from penstock.plan.translation.parts import NotNative, Part
@@ -237,16 +237,13 @@ def _never_fails(source: Type, kind: Type) -> bool:
         return True
     if kind == STRING:
         return not source.parts
-    if source.is_integer and kind.is_integer:
-        return INTEGERS.index(kind.name) > INTEGERS.index(source.name)
     if kind.name in ("float", "double"):
         return source.is_numeric or source.name == "boolean"
-    if kind.name == "decimal" and (source.is_integer or source.name == "decimal"):
-        inner = as_decimal(source).size
-        return kind.size[1] >= inner[1] and kind.size[0] - kind.size[1] >= inner[0] - inner[1]
     if kind.name == "boolean":
         return source.is_numeric
-    return (source.name == "boolean" and kind.is_integer) or {source.name, kind.name} == {"date", "timestamp"}
+    if source.name == "boolean" and kind.is_integer:
+        return True
+    return holds_exactly(kind, source) or {source.name, kind.name} == {"date", "timestamp"}
 
 
 def _one_line(sql: str) -> str:
