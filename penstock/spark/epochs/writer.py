@@ -23,7 +23,7 @@ from penstock.plan.operators.row_expressions import fallible_expressions
 from penstock.plan.operators.stateless import Write
 from penstock.plan.physical.determinism import nondeterministic_upstream
 from penstock.report import Progress
-from penstock.spark.epochs.late_row_operators import add_keys, apply_nodes
+from penstock.spark.epochs.late_output_nodes import add_keys, apply_nodes
 from penstock.spark.epochs.ledgers import Ledgers, sync_offsets
 from penstock.spark.epochs.partition_watermarks import PartitionTimes, newest_times, spark_times
 from penstock.spark.epochs.prepare import Prepared, Preparer, epoch_of, failures, run_tasks
