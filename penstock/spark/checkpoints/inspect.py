@@ -24,7 +24,7 @@ from penstock.spark.checkpoints.spark_files import (
 )
 from penstock.spark.checkpoints.state.store_files import count_keys
 from penstock.spark.lowering.job_storage import START_OVER
-from penstock.spark.tasks.late_watermarks import WatermarkSpec
+from penstock.spark.tasks.node_watermarks import WatermarkSpec
 from penstock.spark.tasks.totals import totals_before
 from penstock.storage.folders import Folder, folder
 

@@ -26,7 +26,7 @@ from penstock.plan.physical.explain import explain
 from penstock.plan.physical.plan import PhysicalPlan
 from penstock.plan.physical.watermark_lag import lag_us
 from penstock.plan.sql_expressions.expression import state_calls
-from penstock.spark.tasks.late_watermarks import WatermarkSpec
+from penstock.spark.tasks.node_watermarks import WatermarkSpec
 from penstock.storage.folders import Folder
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from penstock.spark.lowering.python import map_async, process  # noqa: F401 (reg
 from penstock.spark.tasks.admission import DEFAULT_LIMITS, Alignment, RateLimits
 from penstock.spark.tasks.control_journal import CLOCK, TIMERS, ClockSource
 from penstock.spark.tasks.internal_columns import ORDER, ORIGIN
-from penstock.spark.tasks.late_watermarks import Watermarks, watermark_column
+from penstock.spark.tasks.node_watermarks import Watermarks, watermark_column
 from penstock.spark.tasks.scan import EmptySource, Scan
 from penstock.spark.tasks.source_readers import source_reader
 from penstock.spark.tasks.spark_types import type_text

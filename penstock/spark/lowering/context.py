@@ -19,7 +19,7 @@ from penstock.plan.physical.queries import event_times_of, splits_late_rows, tim
 from penstock.plan.physical.watermark_lag import time_range
 from penstock.schema import quoted
 from penstock.spark.tasks.internal_columns import EVENT_TIME, OTHER_WINDOW, PREFIX, TICK, internal_columns
-from penstock.spark.tasks.late_watermarks import WatermarkSpec, watermark_column
+from penstock.spark.tasks.node_watermarks import WatermarkSpec, watermark_column
 from penstock.spark.tasks.staging import Staging
 from penstock.storage.folders import Folder
 from penstock.windows import TimeRange

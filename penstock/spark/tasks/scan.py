@@ -28,7 +28,7 @@ from penstock.schema import Schema
 from penstock.spark.tasks.admission import DEFAULT_LIMITS, Admission, Alignment, RateLimits, dropped
 from penstock.spark.tasks.control_journal import MAX_WATERMARK, DeclaredTimes, tick_rows
 from penstock.spark.tasks.internal_columns import ORDER, ORIGIN
-from penstock.spark.tasks.late_watermarks import Watermarks, watermark_column
+from penstock.spark.tasks.node_watermarks import Watermarks, watermark_column
 from penstock.spark.tasks.offset_files import (
     EMPTY,
     TICKS,
