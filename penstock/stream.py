@@ -12,7 +12,7 @@ from penstock.contracts import OnError, Sink
 from penstock.durations import Span, micros
 from penstock.errors import BadFunction, BadValue, PipelineError, choices
 from penstock.join_arguments import On, Within, joined, joined_asof
-from penstock.plan.operators import deduplication, python_functions, stateful, stateless
+from penstock.plan.operators import deduplication, grouped, python_functions, stateless
 from penstock.plan.operators.joins import How
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.process import KeyedProcess
@@ -276,11 +276,11 @@ class KeyedStream(_Flow):
 
     def aggregate(self, *columns: Mapping[str, str | Aggregator], **named: str | Aggregator) -> Stream:
         """Aggregate each key over all time; every epoch emits the keys that changed."""
-        return Stream(stateful.Aggregate(input=self.node, keys=self.keys, aggregates=_named(columns, named)))
+        return Stream(grouped.Aggregate(input=self.node, keys=self.keys, aggregates=_named(columns, named)))
 
     def reduce(self, fn: Callable[[Row, Row], Row]) -> Stream:
         """Reduce the rows of each key to one, two rows at a time, over all time."""
-        return Stream(stateful.Reduce(input=self.node, keys=self.keys, fn=checks.reducer(fn, "reduce")))
+        return Stream(grouped.Reduce(input=self.node, keys=self.keys, fn=checks.reducer(fn, "reduce")))
 
     def process(
         self, process: Process | type[Process], *, late_to: Sink | None = None, on_error: OnError | None = None
@@ -301,7 +301,7 @@ class WindowedStream(_Flow):
 
     keys: tuple[str, ...]
     over: Window
-    emit: stateful.Emit
+    emit: grouped.Emit
     lateness_us: int
     late_to: Sink | None
 
@@ -310,18 +310,18 @@ class WindowedStream(_Flow):
 
         The result has the keys, `window_start`, `window_end` and the named columns.
         """
-        return Stream(stateful.Aggregate(aggregates=_named(columns, named), **self._group()))
+        return Stream(grouped.Aggregate(aggregates=_named(columns, named), **self._group()))
 
     def reduce(self, fn: Callable[[Row, Row], Row]) -> Stream:
         """Reduce the rows of each window to one, two rows at a time."""
-        return Stream(stateful.Reduce(fn=checks.reducer(fn, "reduce"), **self._group()))
+        return Stream(grouped.Reduce(fn=checks.reducer(fn, "reduce"), **self._group()))
 
     def top(self, n: int, by: str) -> Stream:
         """Keep the n rows of each window with the largest `by`, whole, each with its `rank`: 1 is the largest.
 
         Ties are broken by the columns, from left to right, the largest first. Nulls come last.
         """
-        return Stream(stateful.Top(n=n, by=by, **self._group()))
+        return Stream(grouped.Top(n=n, by=by, **self._group()))
 
     def _group(self) -> dict[str, Any]:
         return {
@@ -334,7 +334,7 @@ class WindowedStream(_Flow):
         }
 
 
-def _emitted(emit: Any) -> stateful.Emit:
+def _emitted(emit: Any) -> grouped.Emit:
     """Return when results are emitted; a span as microseconds."""
     if emit in ("final", "updates"):
         return emit  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from penstock.masking import masked_spec
 from penstock.plan.graph import Graph, writes_in
 
 # Their operators are decoded too.
-from penstock.plan.operators import deduplication, explode, joins, stateful  # noqa: F401
+from penstock.plan.operators import deduplication, explode, grouped, joins  # noqa: F401
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.stateless import Write
 from penstock.schema import Schema

@@ -21,8 +21,8 @@ from penstock.contracts import Connector, Source
 from penstock.durations import span_text
 from penstock.plan.graph import Graph, late_output_of, upstream
 from penstock.plan.naming import node_id
+from penstock.plan.operators.grouped import Aggregate
 from penstock.plan.operators.node import BUCKETS, SINCE_LATER, Node
-from penstock.plan.operators.stateful import Aggregate
 from penstock.plan.operators.two_phase_aggregates import two_phase
 from penstock.plan.physical.queries import event_times_of
 from penstock.plan.physical.watermark_lag import lag_us

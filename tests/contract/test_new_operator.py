@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.errors import BadValue, PaceRefused, UnknownColumn
 from penstock.plan.fingerprint import described, fingerprints
+from penstock.plan.operators.grouped import Stateful
 from penstock.plan.operators.node import OneInput
-from penstock.plan.operators.stateful import Stateful
 from penstock.plan.physical.determinism import replay_key
 from penstock.schema import Schema
 from penstock.settings import Settings

@@ -10,7 +10,7 @@ from penstock.errors import (
     BadValue,
     choices,
 )
-from penstock.plan.operators.stateful import Stateful, is_ordered, keys_text
+from penstock.plan.operators.grouped import Stateful, is_ordered, keys_text
 from penstock.schema import Schema
 
 

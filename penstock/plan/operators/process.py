@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.contracts import OnError, Sink
 from penstock.errors import BadValue, choices
-from penstock.plan.operators.stateful import Stateful
+from penstock.plan.operators.grouped import Stateful
 from penstock.process import LATE, Declared, Process, declared
 from penstock.schema import Schema
 

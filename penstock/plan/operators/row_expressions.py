@@ -8,9 +8,9 @@ from functools import singledispatch
 from sqlglot import exp
 
 from penstock.plan.graph import Graph
+from penstock.plan.operators.grouped import Aggregate
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.split import choice_of
-from penstock.plan.operators.stateful import Aggregate
 from penstock.plan.sql_expressions.distinct import distinct_call
 from penstock.plan.sql_expressions.evaluation_order import text_of
 from penstock.plan.sql_expressions.expression import is_aggregate

@@ -14,9 +14,9 @@ from math import gcd
 
 from sqlglot import exp
 
+from penstock.plan.operators.grouped import Aggregate
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.partial_aggregates import PREFIX, Call, Columns, NotTwoPhase, Partial, merge, rule
-from penstock.plan.operators.stateful import Aggregate
 from penstock.plan.sql_expressions.distinct import distinct_call
 from penstock.plan.sql_expressions.expression import is_aggregate, scalar
 from penstock.plan.sql_expressions.parsing import parse_verbatim

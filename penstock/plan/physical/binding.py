@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from penstock.plan.graph import Graph
+from penstock.plan.operators.grouped import Aggregate
 from penstock.plan.operators.node import Node
-from penstock.plan.operators.stateful import Aggregate
 from penstock.plan.operators.stateless import Read, Write
 from penstock.plan.operators.two_phase_aggregates import TwoPhaseAggregate, two_phases
 from penstock.plan.physical.lanes import Lanes, Prefix

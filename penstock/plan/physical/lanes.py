@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from penstock.plan.graph import Graph, event_times_in
+from penstock.plan.operators.grouped import Aggregate
 from penstock.plan.operators.node import Node
-from penstock.plan.operators.stateful import Aggregate
 from penstock.plan.operators.stateless import EventTime, Read
 from penstock.plan.operators.two_phase_aggregates import TwoPhaseAggregate, two_phases
 from penstock.plan.translation import why_not, why_not_names, why_not_rows

@@ -18,9 +18,9 @@ from penstock.masking import masked_text
 from penstock.plan import codec
 from penstock.plan.graph import Graph, stateful_upstream
 from penstock.plan.naming import node_id
+from penstock.plan.operators.grouped import Aggregate, Reduce
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.process import KeyedProcess
-from penstock.plan.operators.stateful import Aggregate, Reduce
 from penstock.plan.operators.two_phase_aggregates import held_columns, two_phase
 from penstock.plan.physical.explain import explain
 from penstock.plan.physical.plan import PhysicalPlan

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from penstock.contracts import ROW_KEY, ROW_REMOVED, Sink
 from penstock.plan.graph import Graph, event_times_in, upstream
+from penstock.plan.operators.grouped import Grouped
 from penstock.plan.operators.node import Node
-from penstock.plan.operators.stateful import Grouped
 from penstock.plan.operators.stateless import EventTime
 from penstock.plan.physical.lanes import Lanes
 from penstock.plan.physical.queries import event_times_of, splits_late_rows, time_key

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from penstock.keyed.deduplication import Deduplicator
 from penstock.plan.operators.deduplication import Deduplicate, Distinct
-from penstock.plan.operators.stateful import Aggregate, Grouped, Reduce, Top
+from penstock.plan.operators.grouped import Aggregate, Grouped, Reduce, Top
 from penstock.plan.operators.two_phase_aggregates import TwoPhaseAggregate, two_phase
 from penstock.plan.physical.watermark_lag import lag_us
 from penstock.schema import Schema

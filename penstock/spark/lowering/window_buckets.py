@@ -18,8 +18,8 @@ from penstock.native.count_windows import CountWindows
 from penstock.native.early_windows import EarlyWindows
 from penstock.native.panes import LISTS, Panes, merge_of
 from penstock.native.session_windows import SessionWindows
+from penstock.plan.operators.grouped import WINDOW_TYPES, Aggregate, Grouped, Reduce, Top, is_ordered
 from penstock.plan.operators.partial_aggregates import PREFIX as PARTIAL
-from penstock.plan.operators.stateful import WINDOW_TYPES, Aggregate, Grouped, Reduce, Top, is_ordered
 from penstock.plan.operators.two_phase_aggregates import TwoPhaseAggregate, two_phase
 from penstock.schema import Field, Schema, quoted
 from penstock.spark.lowering.buckets import Step, bucketed

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.plan.operators.stateful import Top
+from penstock.plan.operators.grouped import Top
 from penstock.plan.sql_expressions.types import Type, array, read
 from penstock.plan.sql_expressions.types import struct as struct_of
 from penstock.schema import Field, Schema

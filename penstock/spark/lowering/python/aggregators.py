@@ -22,7 +22,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from penstock.aggregates import Aggregator, state_type, struct_type
 from penstock.errors import FunctionFailed, PipelineError
 from penstock.native.folds import ACCUMULATOR, RESULT, called, typed, unfit
-from penstock.plan.operators.stateful import Aggregate, Grouped, Reduce
+from penstock.plan.operators.grouped import Aggregate, Grouped, Reduce
 from penstock.plan.sql_expressions.distinct import without_distinct
 from penstock.schema import arrow_type
 from penstock.spark.lowering.context import Context, column, row, window_name

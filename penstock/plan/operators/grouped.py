@@ -1,4 +1,4 @@
-"""The stateful operators: deduplicate, distinct, aggregate, reduce, top."""
+"""The operators over groups of rows: aggregate, reduce, top; and `Stateful`, the base class of all that keep state."""
 
 from __future__ import annotations
 
