@@ -10,8 +10,10 @@ import json
 import logging
 import uuid
 from datetime import UTC, datetime
+from typing import Literal
 
-from penstock.errors import CheckpointDamaged
+from penstock.errors import CheckpointDamaged, CheckpointMismatch
+from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.checkpoints.history import History, checksum_of, query_names
 from penstock.spark.checkpoints.identity import read_identity
 from penstock.spark.checkpoints.integrity import (
@@ -30,6 +32,12 @@ from penstock.storage.folders import Folder
 
 METADATA = "metadata"
 _log = logging.getLogger(__name__)
+Kind = Literal["epochs", "connected", "realtime"]
+_PACES: dict[Kind, str] = {
+    "epochs": 'pace="throughput" or "fast"',
+    "connected": 'pace="fast"',
+    "realtime": 'pace="realtime"',
+}
 
 
 def check_before_repair(root: Folder, data: Folder) -> None:
@@ -122,3 +130,28 @@ def _has_record(files: CheckpointFiles, query: str, epoch: int) -> bool:
         return epoch < 0 or isinstance(json.loads(content or b""), dict)
     except ValueError:
         return False
+
+
+def check_run_kind(checkpoint: Checkpoint, mine: Kind) -> None:
+    """Refuse a checkpoint of another kind of run: its offsets and state have another form."""
+    found = run_kind(checkpoint.folder) or mine
+    if found != mine:
+        message = f"checkpoint {checkpoint.folder} was written at {_PACES[found]}, which has other offsets and state"
+        raise CheckpointMismatch(message, hint="keep that pace, or choose another --checkpoint folder")
+    checkpoint.folder.write("pace", mine.encode(), sync=False)
+
+
+def run_kind(data: Folder) -> Kind | None:
+    """Return the kind of the runs that wrote a checkpoint; None for a new one."""
+    found = data.read("pace")
+    for kind in _PACES:
+        if found == kind.encode():
+            return kind
+    if found is None and not (data / "queries").names():
+        return None
+    # Only micro-batch runs write a layout.
+    if found is None and "layout.json" in data.names():
+        return "epochs"
+    message = f"{data}/pace " + ("is gone" if found is None else f"cannot be read: it holds {found[:40]!r}")
+    hint = "write the kind of the run that wrote this checkpoint into it, without a line end"
+    raise CheckpointDamaged(message, hint=f"{hint}: {', '.join(f'{kind} ({pace})' for kind, pace in _PACES.items())}")

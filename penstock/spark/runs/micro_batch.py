@@ -18,7 +18,7 @@ from penstock.errors import CheckpointDamaged, PenstockError, SparkFailed
 from penstock.plan.graph import Graph, stateful_upstream
 from penstock.plan.operators.stateless import Read
 from penstock.plan.physical.overload import Overload
-from penstock.plan.physical.pace import Pace
+from penstock.plan.physical.pace import FAST_ROWS, Pace
 from penstock.report import Progress, Report
 from penstock.settings import Settings
 from penstock.spark.checkpoints.checkpoint import Checkpoint
@@ -27,7 +27,7 @@ from penstock.spark.checkpoints.identity import data_folder
 from penstock.spark.checkpoints.layout import build_layout, query_layout, write_layout
 from penstock.spark.checkpoints.migration import migrate
 from penstock.spark.checkpoints.physical_plan import write_plan
-from penstock.spark.checkpoints.preflight import check_before_repair, check_before_run
+from penstock.spark.checkpoints.preflight import check_before_repair, check_before_run, check_run_kind
 from penstock.spark.checkpoints.repair import repair, request_full_check
 from penstock.spark.epochs.backpressure import Backpressure, rate_limits
 from penstock.spark.epochs.idle import IdleSources, restore_declared_times
@@ -41,8 +41,8 @@ from penstock.spark.epochs.spark_errors import is_full, translate
 from penstock.spark.epochs.timers import TimerService
 from penstock.spark.epochs.writer import EpochWriter, StopRequested
 from penstock.spark.lowering.compile import Query, compile_pipeline
+from penstock.spark.runs.connector_checks import check_connectors, warn_of_earlier_rows
 from penstock.spark.runs.runner import Runner, Until
-from penstock.spark.runs.startup import FAST_ROWS, check_connectors, check_run_kind, warn_of_earlier_rows
 from penstock.spark.session.code_shipping import ship_archive, ship_code
 from penstock.spark.session.object_stores import configure_store, store_settings, with_store
 from penstock.spark.session.spark_session import query_settings, session

@@ -15,10 +15,9 @@ import pytest
 from penstock.errors import CheckpointDamaged
 from penstock.settings import Settings
 from penstock.spark.checkpoints.identity import data_folder, read_identity
-from penstock.spark.checkpoints.preflight import check_before_repair, check_before_run
+from penstock.spark.checkpoints.preflight import check_before_repair, check_before_run, run_kind
 from penstock.spark.checkpoints.repair import repair
 from penstock.spark.epochs.spark_errors import translate
-from penstock.spark.runs.startup import _kind
 from penstock.spark.tasks.staging import Staging
 from penstock.storage.folders import folder
 from tests.spark.checkpoints.damaged_jobs import (
@@ -78,7 +77,7 @@ def preflight(checkpoint: Path) -> Exception | None:
         if read_identity(data) is None:
             message = f"{data}/penstock.json: a run does not begin anew where queries are"
             return CheckpointDamaged(message, hint="test_repair.py tests it")
-        _kind(data)
+        run_kind(data)
         check_before_repair(root, data)
         repair(data, replayable=True)
         check_before_run(root, data)

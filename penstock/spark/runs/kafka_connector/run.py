@@ -21,18 +21,19 @@ from penstock.errors import BadValue, PenstockError, RowRejected
 from penstock.plan.graph import Graph
 from penstock.plan.physical.binding import BoundPlan
 from penstock.plan.physical.overload import Overload
-from penstock.plan.physical.pace import Pace
+from penstock.plan.physical.pace import FAST_ROWS, Pace
 from penstock.plan.physical.plan import RunnerKind
 from penstock.report import Progress, Report
 from penstock.settings import Settings
 from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.checkpoints.physical_plan import write_plan
+from penstock.spark.checkpoints.preflight import check_run_kind
 from penstock.spark.epochs.row_accounting import build_report
 from penstock.spark.epochs.spark_errors import translate
+from penstock.spark.runs.connector_checks import check_connectors
 from penstock.spark.runs.kafka_connector.progress import QueryProgress
 from penstock.spark.runs.kafka_connector.queries import BAD_ROW, ConnectorQuery, compile_connector_queries, task_slots
 from penstock.spark.runs.runner import Runner
-from penstock.spark.runs.startup import FAST_ROWS, check_connectors, check_run_kind
 from penstock.spark.session.object_stores import configure_store, store_settings, with_store
 from penstock.spark.session.spark_session import clock_ahead, fast_settings, realtime_settings, session, with_jars
 from penstock.storage.folders import Folder

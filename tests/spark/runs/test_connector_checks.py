@@ -1,4 +1,4 @@
-"""What is said of a job before Spark starts."""
+"""Warnings about sinks before Spark starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock.contracts import Epoch
 from penstock.spark.checkpoints.checkpoint import Checkpoint
-from penstock.spark.runs.startup import warn_of_earlier_rows
+from penstock.spark.runs.connector_checks import warn_of_earlier_rows
 
 
 def test_rows_that_a_deleted_checkpoint_knew_of_are_said_to_come_again(
