@@ -18,7 +18,7 @@ from penstock.log.linear_regex import LinearRegex
 from penstock.log.protocol.messages import Fields, distinct, given
 from penstock.log.transactions.coordinator import OFFSETS
 from penstock.log.transactions.formats import by_topic
-from penstock.log.transactions.machine import Producer, State, TopicPartition, Transaction
+from penstock.log.transactions.state_machine import Producer, State, TopicPartition, Transaction
 
 if TYPE_CHECKING:
     from penstock.log.calls import Call

@@ -16,7 +16,7 @@ from penstock.log.monitoring.process_memory import heap_usage, resident_bytes
 from penstock.log.network.frames import spare_bytes
 from penstock.log.storage.memory_usage import COMPACTION_KEYS, DECOMPRESSED_BYTES
 from penstock.log.storage.partition import Partition
-from penstock.log.transactions.machine import State
+from penstock.log.transactions.state_machine import State
 
 if TYPE_CHECKING:
     from penstock.log.broker import Broker

@@ -17,8 +17,8 @@ from penstock.log.configs.topic import CONSUMER_OFFSETS, TRANSACTION_STATE
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.storage.segments.files import write_atomically
 from penstock.log.transactions.formats import decode, encode
-from penstock.log.transactions.machine import Producer, Save, State, TopicPartition, Transaction, WriteMarkers
-from penstock.log.transactions.machine import TransactionMachine as Machine
+from penstock.log.transactions.state_machine import Producer, Save, State, TopicPartition, Transaction, WriteMarkers
+from penstock.log.transactions.state_machine import TransactionMachine as Machine
 
 if TYPE_CHECKING:
     from penstock.log.broker import Broker, Timer

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from penstock.kafka.records import Record
-from penstock.log.transactions.machine import Producer, State, TopicPartition, Transaction
+from penstock.log.transactions.state_machine import Producer, State, TopicPartition, Transaction
 
 _VALUE = struct.Struct(">hqhib")
 _TIMES = struct.Struct(">qq")

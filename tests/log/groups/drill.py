@@ -10,7 +10,7 @@ from penstock.log.errors import ErrorCode
 from penstock.log.groups.classic.events import Event, Heartbeat, Join, Joined, Reply, Sync, Synced, Tick
 from penstock.log.groups.classic.events import Store as StoreGroup
 from penstock.log.groups.classic.group import Group
-from penstock.log.groups.classic.machine import handle
+from penstock.log.groups.classic.state_machine import handle
 
 SESSION, REBALANCE = 10_000, 60_000
 

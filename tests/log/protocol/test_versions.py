@@ -11,7 +11,7 @@ import pytest
 from penstock.kafka.records import Record, build_batch
 from penstock.log.errors import ErrorCode
 from penstock.log.protocol.apis import APIS
-from penstock.log.transactions.machine import Producer
+from penstock.log.transactions.state_machine import Producer
 from tests.log.groups.stories import Still, play
 from tests.log.groups.test_handlers import client
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from penstock.kafka.records import Record, build_batch
 from penstock.log.errors import LogError
 from penstock.log.groups.formats import Committed
-from penstock.log.transactions.machine import Producer
+from penstock.log.transactions.state_machine import Producer
 from tests.log.storage.logs import consumed
 from tests.log.transactions.brokers import TRANSACTIONAL, Still, committed
 

@@ -13,7 +13,7 @@ from penstock.kafka.records import COMMIT, Record, build_batch, control_outcome,
 from penstock.log.broker import Broker
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.security.setup import Security
-from penstock.log.transactions.machine import Producer
+from penstock.log.transactions.state_machine import Producer
 
 TRANSACTIONAL = 0x10
 

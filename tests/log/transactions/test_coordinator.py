@@ -12,7 +12,7 @@ from penstock.errors import SettingsError
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.formats import Committed
 from penstock.log.transactions.coordinator import ProducerIds
-from penstock.log.transactions.machine import EXPIRY_MS, Producer, State
+from penstock.log.transactions.state_machine import EXPIRY_MS, Producer, State
 from tests.log.transactions.brokers import Filmed, Still, committed, produce, running
 
 ORDERS, PAYMENTS, OFFSETS = ("orders", 0), ("payments", 1), ("__consumer_offsets", 0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.log.transactions.formats import decode, encode
-from penstock.log.transactions.machine import Producer, State, Transaction
+from penstock.log.transactions.state_machine import Producer, State, Transaction
 
 NAMES = st.text(min_size=1, max_size=20)
 TRANSACTIONS = st.builds(

@@ -21,7 +21,7 @@ from penstock.log.network.connection import Connection
 from penstock.log.protocol.apis import BY_NAME
 from penstock.log.protocol.messages import error_reply, read_request, write_reply
 from penstock.log.security.setup import open_security
-from penstock.log.transactions.machine import Producer
+from penstock.log.transactions.state_machine import Producer
 from tests.log.requests import decoded_reply, encoded
 from tests.log.transactions.brokers import TRANSACTIONAL, Still, produce, running
 

@@ -1,4 +1,4 @@
-"""The state of a classic group and its members, changed only by `machine.handle`."""
+"""The state of a classic group and its members, changed only by `state_machine.handle`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """A group's members and state; `machine.handle` is what changes it.
+    """A group's members and state; `state_machine.handle` is what changes it.
 
     Invariants, checked by `check`: an empty or dead group has no members and any other state but PREPARING has;
     the leader is a member; static ids point at members; joins wait only while PREPARING, syncs only while COMPLETING;

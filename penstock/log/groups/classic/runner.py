@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.classic.events import Event, Reply, Store, Tick
 from penstock.log.groups.classic.group import Group
-from penstock.log.groups.classic.machine import handle
+from penstock.log.groups.classic.state_machine import handle
 from penstock.log.groups.formats import GroupKey
 from penstock.log.groups.journal import Journal
 

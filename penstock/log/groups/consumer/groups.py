@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.classic.events import NO_MEMBER, Commit
 from penstock.log.groups.consumer.formats import ConsumerKey, Replay, changes, deletion
-from penstock.log.groups.consumer.machine import check_epoch, handle
 from penstock.log.groups.consumer.state import (
     Answer,
     ConsumerGroup,
@@ -23,6 +22,7 @@ from penstock.log.groups.consumer.state import (
     Tick,
     TopicInfo,
 )
+from penstock.log.groups.consumer.state_machine import check_epoch, handle
 from penstock.log.groups.formats import GroupKey
 from penstock.log.linear_regex import LinearRegex
 

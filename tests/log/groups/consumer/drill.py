@@ -8,7 +8,6 @@ from uuid import UUID, uuid5
 
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.consumer.formats import Replay, changes
-from penstock.log.groups.consumer.machine import handle
 from penstock.log.groups.consumer.state import (
     NOTHING,
     Answer,
@@ -22,6 +21,7 @@ from penstock.log.groups.consumer.state import (
     Tick,
     TopicInfo,
 )
+from penstock.log.groups.consumer.state_machine import handle
 from penstock.log.linear_regex import LinearRegex
 
 SETTINGS = ConsumerSettings(session_timeout=45_000, heartbeat_interval=5_000)

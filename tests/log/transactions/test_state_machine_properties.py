@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.log.errors import LogError
-from penstock.log.transactions.machine import Producer, Save, State, Transaction, TransactionMachine, WriteMarkers
+from penstock.log.transactions.state_machine import Producer, Save, State, Transaction, TransactionMachine, WriteMarkers
 
 PARTITIONS = [("orders", 0), ("orders", 1), ("payments", 0)]
 FAR = 10**9

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.groups.consumer.machine import check_epoch, handle
 from penstock.log.groups.consumer.state import (
     LEFT,
     LEFT_FOR_A_WHILE,
@@ -17,6 +16,7 @@ from penstock.log.groups.consumer.state import (
     MemberState,
     TopicInfo,
 )
+from penstock.log.groups.consumer.state_machine import check_epoch, handle
 from tests.log.groups.consumer.drill import REBALANCE, SETTINGS, Client, Drill, parts, topic_id
 
 JOIN = {"rebalance_timeout": REBALANCE, "topics": frozenset({"trades"}), "owned": NOTHING}

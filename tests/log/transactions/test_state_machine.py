@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.transactions.machine import (
+from penstock.log.transactions.state_machine import (
     EXPIRY_MS,
     MAX_TIMEOUT_MS,
     Producer,
