@@ -34,7 +34,7 @@ from penstock.spark.epochs.timers import PendingTimers
 from penstock.spark.lowering.compile import Query
 from penstock.spark.lowering.job_storage import JobStorage
 from penstock.spark.tasks.staging import PLANNING, Kind, Staging
-from penstock.spark.tasks.stored_answers import AnswerStore
+from penstock.spark.tasks.stored_results import AnswerStore
 from penstock.spark.tasks.task_context import BOUNDS
 from penstock.spark.tasks.totals import Totals, TotalsLog
 

@@ -39,7 +39,7 @@ from penstock.spark.tasks.node_watermarks import Watermarks, watermark_column
 from penstock.spark.tasks.scan import EmptySource, Scan
 from penstock.spark.tasks.source_readers import source_reader
 from penstock.spark.tasks.spark_types import type_text
-from penstock.spark.tasks.stored_answers import AnswerStore
+from penstock.spark.tasks.stored_results import AnswerStore
 from penstock.spark.tasks.timer_source import TimerSource, shifted_clock
 from penstock.windows import ALL_TIMES
 

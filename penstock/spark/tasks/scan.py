@@ -40,7 +40,7 @@ from penstock.spark.tasks.offset_files import (
 )
 from penstock.spark.tasks.source_partitions import SplitReader
 from penstock.spark.tasks.staging import PLANNING, Staging, rejected_table
-from penstock.spark.tasks.stored_answers import AnswerStore
+from penstock.spark.tasks.stored_results import AnswerStore
 from penstock.spark.tasks.task_context import current_epoch
 from penstock.spark.tasks.totals import Totals, totals_before
 from penstock.storage.folders import Folder

@@ -25,7 +25,7 @@ from penstock.schema import Schema, arrow_type
 from penstock.signatures import name_of, raised, row_class
 from penstock.spark.lowering.context import Context, carried_columns, column, row
 from penstock.spark.lowering.lower import lower
-from penstock.spark.lowering.python.answers import (
+from penstock.spark.lowering.python.nondeterministic_functions import (
     KEYS,
     Reasons,
     RowOf,
@@ -38,7 +38,7 @@ from penstock.spark.lowering.python.answers import (
 )
 from penstock.spark.tasks.spark_types import array_function, map_in_arrow
 from penstock.spark.tasks.staging import Staging, rejected_rows
-from penstock.spark.tasks.stored_answers import NodeAnswers, StoredRejection
+from penstock.spark.tasks.stored_results import NodeAnswers, StoredRejection
 from penstock.spark.tasks.task_context import current_epoch, current_partition
 from penstock.values import Column, Lists, Misfit, Rows, fit_batch, rows_of
 

@@ -20,12 +20,12 @@ from penstock.schema import arrow_type
 from penstock.spark.lowering.context import Context, carried_columns, row
 from penstock.spark.lowering.lower import lower
 from penstock.spark.lowering.partitioning import exchanged
-from penstock.spark.lowering.python.answers import rejected, row_keys, store
 from penstock.spark.lowering.python.async_calls import Answer, AsyncCaller, Calls
 from penstock.spark.lowering.python.functions import OUT, FunctionCaller, as_dict, caller_of
+from penstock.spark.lowering.python.nondeterministic_functions import rejected, row_keys, store
 from penstock.spark.tasks.internal_columns import internal_columns
 from penstock.spark.tasks.spark_types import array_function
-from penstock.spark.tasks.stored_answers import StoredAnswer, StoredRejection, TaskAnswers
+from penstock.spark.tasks.stored_results import StoredAnswer, StoredRejection, TaskAnswers
 from penstock.spark.tasks.task_context import current_epoch, current_partition
 from penstock.values import Rows, rows_of
 

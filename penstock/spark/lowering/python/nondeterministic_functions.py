@@ -1,6 +1,6 @@
 """Functions that are not deterministic: each row goes to Python with its hash, and its answer is stored under it.
 
-See `penstock.spark.tasks.stored_answers` for where answers are stored, and when they are used again.
+See `penstock.spark.tasks.stored_results` for where answers are stored, and when they are used again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.spark.lowering.context import Context, column
 from penstock.spark.tasks.internal_columns import PREFIX
 from penstock.spark.tasks.spark_types import array_function
 from penstock.spark.tasks.staging import rejected_rows
-from penstock.spark.tasks.stored_answers import AnswerStore, NodeAnswers, StoredAnswer, StoredRejection, TaskAnswers
+from penstock.spark.tasks.stored_results import AnswerStore, NodeAnswers, StoredAnswer, StoredRejection, TaskAnswers
 from penstock.spark.tasks.task_context import current_epoch, current_partition
 from penstock.values import Column as Values
 from penstock.values.arrow_stream import from_stream, to_stream

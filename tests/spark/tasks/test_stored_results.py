@@ -20,7 +20,7 @@ from penstock.errors import SparkFailed
 from penstock.settings import Settings
 from penstock.spark.epochs.writer import EpochWriter
 from penstock.spark.runs.micro_batch import MicroBatchRun
-from penstock.spark.tasks.stored_answers import AnswerStore, NodeAnswers
+from penstock.spark.tasks.stored_results import AnswerStore, NodeAnswers
 from penstock.storage.folders import LocalFolder
 from tests.conftest import at
 

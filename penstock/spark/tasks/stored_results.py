@@ -1,4 +1,4 @@
-"""Answers that are stored: what a non-deterministic function returned in an epoch, so that no replay calls it again.
+"""Stored results: what a non-deterministic function returned in an epoch, so that no replay calls it again.
 
 Each task stores the answers of such a node in the checkpoint, row by row with a hash of the row, before the task ends.
 A task that runs again uses them: a retry or a speculative copy in the same attempt of an epoch, and every task of a
