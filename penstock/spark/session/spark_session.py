@@ -26,7 +26,7 @@ from penstock.settings import Settings
 from penstock.spark.session.class_archive import start_options
 from penstock.spark.session.jars import jars
 from penstock.spark.session.java import find_java
-from penstock.spark.session.runner_server import start_runner_server
+from penstock.spark.session.planner_fork_server import start_planner_fork_server
 from penstock.spark.session.worker_python import add_penstock_to_path, worker_python
 
 # docs/decisions/015-performance-experiments.md has the measurements behind each of these.
@@ -160,7 +160,7 @@ def _start(settings: Settings) -> SparkSession:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = worker_python(settings)
     if settings.master.startswith("local"):
-        start_runner_server()
+        start_planner_fork_server()
     add_penstock_to_path(settings)
     conf = _conf(settings, start_options(java))
     log = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getpid()}.log"

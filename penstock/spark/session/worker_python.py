@@ -2,7 +2,7 @@
 
 Spark puts a zipped copy of PySpark before the installed one. What is in a zip is compiled again by every process that
 imports it: 0.9 s instead of 0.3 s, for each of the processes that a query needs before its first row. The process that
-plans a source's epochs need not import it at all, if there is a runner server to fork it from.
+plans a source's epochs need not import it at all, if there is a fork server to fork it from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from penstock.settings import Settings
-from penstock.spark.session import runner_client
+from penstock.spark.session import planner_fork_client
 from penstock.spark.session.java import cache_folder, write_program
 
 _LAUNCHER = """#!/bin/sh
@@ -50,9 +50,9 @@ def worker_python(settings: Settings) -> str:
 def _launcher() -> str:
     return _LAUNCHER.format(
         python=shlex.quote(sys.executable),
-        module=runner_client.MODULE,
-        server=runner_client.SERVER,
-        client=shlex.quote(runner_client.__file__),
+        module=planner_fork_client.MODULE,
+        server=planner_fork_client.SERVER,
+        client=shlex.quote(planner_fork_client.__file__),
     )
 
 

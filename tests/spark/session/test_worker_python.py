@@ -17,8 +17,8 @@ import pytest
 import penstock as ps
 from penstock.contracts import Offsets
 from penstock.settings import Settings
-from penstock.spark.session import runner_client
-from penstock.spark.session.runner_client import SERVER
+from penstock.spark.session import planner_fork_client
+from penstock.spark.session.planner_fork_client import SERVER
 from penstock.spark.session.worker_python import worker_python
 from penstock.testing import run_to_end
 from tests.waiting import wait_for
@@ -71,7 +71,7 @@ def test_workers_do_not_search_imported_modules_for_garbage_after_each_task(sett
     assert found["out"][0]["frozen"] > 5 * found["out"][0]["left"]
 
 
-CLIENT = [sys.executable, "-I", "-S", runner_client.__file__]
+CLIENT = [sys.executable, "-I", "-S", planner_fork_client.__file__]
 
 
 def told_by_spark(jvm: socket.socket, server: Path) -> dict[str, str]:
@@ -99,7 +99,7 @@ class Telling(ps.Source):
         return offsets == {"0": 1}
 
 
-def test_what_plans_a_sources_epochs_is_forked_from_the_runner_server_and_ends_with_its_query(
+def test_what_plans_a_sources_epochs_is_forked_from_the_fork_server_and_ends_with_its_query(
     settings: Settings, tmp_path: Path
 ) -> None:
     told = tmp_path / "told"
@@ -107,11 +107,11 @@ def test_what_plans_a_sources_epochs_is_forked_from_the_runner_server_and_ends_w
     found = run_to_end(ps.Pipeline("p", stream.to(ps.collect()).named("out")), {}, settings=settings)
     assert found["out"] == [{"n": 1}]
     runner, parent = told.read_text().split(" ", 1)
-    assert "penstock.spark.session.runner_server" in parent
+    assert "penstock.spark.session.planner_fork_server" in parent
     wait_for(lambda: not Path(f"/proc/{runner}").exists(), "the runner did not end")
 
 
-def test_without_a_runner_server_the_program_that_spark_starts_is_the_runner(tmp_path: Path) -> None:
+def test_without_a_fork_server_the_program_that_spark_starts_is_the_runner(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as jvm:
         program = subprocess.Popen(CLIENT, env=told_by_spark(jvm, tmp_path / "none"), stderr=subprocess.DEVNULL)
         connection, _ = jvm.accept()
@@ -120,8 +120,8 @@ def test_without_a_runner_server_the_program_that_spark_starts_is_the_runner(tmp
 
 
 @contextlib.contextmanager
-def runner_server(folder: Path) -> Iterator[Path]:
-    command = [sys.executable, "-m", "penstock.spark.session.runner_server", str(folder)]
+def fork_server(folder: Path) -> Iterator[Path]:
+    command = [sys.executable, "-m", "penstock.spark.session.planner_fork_server", str(folder)]
     server = subprocess.Popen(command, stdin=subprocess.PIPE)
     wait_for((folder / "socket").exists, "the server does not listen")
     yield folder / "socket"
@@ -129,14 +129,14 @@ def runner_server(folder: Path) -> Iterator[Path]:
     assert server.returncode == 0
 
 
-def test_the_runner_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    with runner_server(tmp_path):
+def test_the_fork_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    with fork_server(tmp_path):
         pass
     assert not tmp_path.exists()
 
 
 def test_a_runner_ends_when_spark_ends_the_program_that_it_started(tmp_path: Path) -> None:
-    with runner_server(tmp_path) as server, socket.create_server(("127.0.0.1", 0)) as jvm:
+    with fork_server(tmp_path) as server, socket.create_server(("127.0.0.1", 0)) as jvm:
         program = subprocess.Popen(CLIENT, env=told_by_spark(jvm, server))
         connection, _ = jvm.accept()
         program.kill()

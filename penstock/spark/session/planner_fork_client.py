@@ -1,4 +1,4 @@
-"""Ask the runner server for the process that plans a source's epochs, and live as long as that process does.
+"""Ask the fork server for the process that plans a source's epochs, and live as long as that process does.
 
 Spark starts this program instead of the runner, ends the runner by ending it, and reads its output. It imports
 nothing that takes time. Without a server it becomes the runner itself.

@@ -20,18 +20,18 @@ import tempfile
 import threading
 from importlib import import_module
 
-from penstock.spark.session.runner_client import MODULE, SERVER
+from penstock.spark.session.planner_fork_client import MODULE, SERVER
 
 NEEDED = ("penstock.spark.tasks.scan", MODULE)
 
 
 @functools.cache
-def start_runner_server() -> None:
+def start_planner_fork_server() -> None:
     """Start the server of this process, and tell programs that the JVM starts where it listens."""
     folder = tempfile.mkdtemp(prefix="penstock-runners-")
     # The other end stays open for as long as this process lives: its end is the end of the server's input.
     ended, _ = os.pipe()
-    command = [sys.executable, "-m", "penstock.spark.session.runner_server", folder]
+    command = [sys.executable, "-m", "penstock.spark.session.planner_fork_server", folder]
     # A group of its own: an interrupt at the terminal lets the job finish its epoch, for which it needs its runners.
     as_input = [(os.POSIX_SPAWN_DUP2, ended, 0)]
     os.posix_spawn(sys.executable, command, os.environ, file_actions=as_input, setpgroup=0)
