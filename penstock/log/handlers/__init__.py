@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from penstock.log.calls import Call
 from penstock.log.handlers import (
     acls,
     authentication,
@@ -22,6 +21,7 @@ from penstock.log.handlers import (
     transactions,
 )
 from penstock.log.protocol.messages import Fields
+from penstock.log.request_context import Call
 
 Handler = Callable[[Call, Any], Coroutine[Any, Any, Fields]]
 

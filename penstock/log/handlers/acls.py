@@ -21,7 +21,7 @@ from penstock.log.security.acls import (
 )
 
 if TYPE_CHECKING:
-    from penstock.log.calls import Call
+    from penstock.log.request_context import Call
 
 
 async def describe_acls(call: Call, request: Any) -> Fields:

@@ -17,7 +17,7 @@ from penstock.log.security.authentication import Authentication
 from penstock.log.security.users import MAX_ITERATIONS, MIN_ITERATIONS, Credential, User, Users
 
 if TYPE_CHECKING:
-    from penstock.log.calls import Call
+    from penstock.log.request_context import Call
 
 FAILED_LOGIN_DELAY = 0.1  # seconds, as Kafka's: guessing passwords must not be fast
 _log = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from penstock.log.broker import Broker
-from penstock.log.calls import CLUSTER, Call
 from penstock.log.configs.broker import (
     BROKER_SETTINGS,
     GROUP_SETTINGS,
@@ -19,6 +18,7 @@ from penstock.log.configs.definition import Kind, Setting, Source
 from penstock.log.configs.topic import SETTINGS, checked_config
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.messages import Fields
+from penstock.log.request_context import CLUSTER, Call
 from penstock.log.storage.topics import Topic
 
 TOPIC, BROKER, GROUP = 2, 4, 32

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from penstock.log.calls import CLUSTER, Call
 from penstock.log.configs.definition import Kind, split_list
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers.config_resources import Resource, find_resource
 from penstock.log.protocol.messages import Fields, distinct, given
+from penstock.log.request_context import CLUSTER, Call
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 Merge = Callable[[Resource, Any], Mapping[str, str]]

@@ -13,7 +13,7 @@ from penstock.log.groups.consumer.state import JOINING, LEFT_FOR_A_WHILE, Consum
 from penstock.log.protocol.messages import Fields, distinct, given
 
 if TYPE_CHECKING:
-    from penstock.log.calls import Call
+    from penstock.log.request_context import Call
 
 TYPE = "consumer"
 _MILLISECOND = timedelta(milliseconds=1)

@@ -8,9 +8,9 @@ from itertools import groupby
 
 from penstock.kafka.compression import ZSTD
 from penstock.log.broker import Timer
-from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.fetch import TOPIC_IDS, FetchRequest, Served, Wanted, read_fetch, write_fetch
+from penstock.log.request_context import Call
 from penstock.log.security.quotas import FETCH
 from penstock.log.storage.partition import Partition
 

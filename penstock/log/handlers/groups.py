@@ -13,7 +13,7 @@ from penstock.log.handlers.consumer_groups import listed_consumers
 from penstock.log.protocol.messages import Fields, distinct, given
 
 if TYPE_CHECKING:
-    from penstock.log.calls import Call
+    from penstock.log.request_context import Call
 
 _MILLISECOND = timedelta(milliseconds=1)
 _COORDINATED = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.messages import Fields, given
+from penstock.log.request_context import Call
 from penstock.log.storage.partition import Partition
 
 _LATEST, _EARLIEST, _LARGEST, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.log.broker import Broker
-from penstock.log.calls import CLUSTER, Call
 from penstock.log.configs.topic import INTERNAL_TOPICS
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.apis import APIS
 from penstock.log.protocol.messages import Fields, distinct, given
+from penstock.log.request_context import CLUSTER, Call
 from penstock.log.storage.topics import Topic, is_topic_name
 
 _TOPIC_OPERATIONS = {"READ": 3, "WRITE": 4, "CREATE": 5, "DELETE": 6, "ALTER": 7, "DESCRIBE": 8}

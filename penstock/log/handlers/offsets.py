@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.classic.events import Commit
 from penstock.log.groups.classic.group import CONSUMER, State
 from penstock.log.groups.formats import Committed, OffsetKey
 from penstock.log.groups.offsets import TopicPartition
 from penstock.log.protocol.messages import Fields, distinct, given
+from penstock.log.request_context import Call
 
 if TYPE_CHECKING:
-    from penstock.log.calls import Call
+    from penstock.log.request_context import Call
 
 Codes = dict[TopicPartition, ErrorCode]
 Write = Callable[[dict[TopicPartition, Committed]], Awaitable[None]]

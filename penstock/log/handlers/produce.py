@@ -9,10 +9,10 @@ from itertools import groupby
 
 from penstock.kafka.batches import HEADER_SIZE, MAGIC, header_at
 from penstock.kafka.compression import ZSTD
-from penstock.log.calls import Call
 from penstock.log.configs.topic import refuse_internal
 from penstock.log.errors import ErrorCode, InvalidRecordsError, LogError
 from penstock.log.protocol.produce import Batches, ProduceRequest, Result, read_produce, write_produce
+from penstock.log.request_context import Call
 from penstock.log.security.quotas import PRODUCE
 from penstock.log.storage.partition import Partition
 from penstock.log.storage.validation import should_offload

@@ -12,7 +12,7 @@ from penstock.log.security.acls import CLUSTER_NAME
 from penstock.log.security.quotas import DEFAULT, KEYS, Entity, Quotas
 
 if TYPE_CHECKING:
-    from penstock.log.calls import Call
+    from penstock.log.request_context import Call
 
 _FIELDS = {"user": "user", "client-id": "client_id"}
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from penstock.log.calls import CLUSTER, Call
 from penstock.log.configs.topic import checked_config, refuse_internal
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers.config_resources import topic_entries
 from penstock.log.protocol.messages import Fields
+from penstock.log.request_context import CLUSTER, Call
 from penstock.log.storage.topics import Topic
 
 _DUPLICATE: Fields = {"error_code": ErrorCode.invalid_request, "error_message": "the topic is named more than once"}

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.log.calls import CLUSTER
 from penstock.log.configs.topic import INTERNAL_TOPICS
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.groups.classic.events import Commit
@@ -16,12 +15,13 @@ from penstock.log.groups.formats import Committed
 from penstock.log.handlers.offsets import commit_offsets
 from penstock.log.linear_regex import LinearRegex
 from penstock.log.protocol.messages import Fields, distinct, given
+from penstock.log.request_context import CLUSTER
 from penstock.log.transactions.coordinator import OFFSETS
 from penstock.log.transactions.formats import by_topic
 from penstock.log.transactions.state_machine import Producer, State, TopicPartition, Transaction
 
 if TYPE_CHECKING:
-    from penstock.log.calls import Call
+    from penstock.log.request_context import Call
 
 _MILLISECOND = timedelta(milliseconds=1)
 _NOBODY = Producer(-1, -1)

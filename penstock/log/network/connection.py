@@ -9,16 +9,16 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers import COROUTINES, HOT
 from penstock.log.handlers.authentication import login_step
 from penstock.log.network.frames import FrameReader
-from penstock.log.network.wire import Wire
+from penstock.log.network.transport import Wire
 from penstock.log.protocol.apis import APIS, BY_NAME, Api
 from penstock.log.protocol.cursor import Cursor
 from penstock.log.protocol.fetch import Piece
 from penstock.log.protocol.messages import error_reply, read_request, write_reply
+from penstock.log.request_context import Call
 from penstock.log.security.acls import ANONYMOUS
 from penstock.log.security.authentication import Authentication
 from penstock.log.storage.segments.segment import Slice

@@ -15,7 +15,7 @@ from penstock.log.errors import LogError
 from penstock.log.monitoring.process_memory import trim_heap
 from penstock.log.network.connection import Connection
 from penstock.log.network.limits import ConnectionCounter
-from penstock.log.network.wire import PlainWire, TlsWire
+from penstock.log.network.transport import PlainWire, TlsWire
 from penstock.log.security.tls import principal_of
 
 _BACKLOG = 4096

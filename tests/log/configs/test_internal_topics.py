@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from penstock.kafka.records import Record, build_batch
-from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode
 from penstock.log.handlers import HOT
 from penstock.log.network.connection import Connection
 from penstock.log.protocol.apis import BY_NAME
+from penstock.log.request_context import Call
 from penstock.log.storage.store import Store
 from penstock.log.storage.topics import Topics
 from tests.log.groups.stories import TRADES, number, offset

@@ -11,12 +11,12 @@ from uuid import UUID
 import pytest
 from kio.index import load_request_schema
 
-from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers import COROUTINES
 from penstock.log.network.connection import Connection
 from penstock.log.protocol.apis import BY_NAME
 from penstock.log.protocol.messages import _builder, error_reply, read_request, write_reply
+from penstock.log.request_context import Call
 from penstock.log.security.setup import open_security
 from tests.log.groups.drill import subscription
 from tests.log.groups.stories import TRADES, Still, number, offset, only_member, pass_time, play

@@ -13,12 +13,12 @@ from kio.index import load_request_schema
 from penstock.kafka.compression import GZIP, LZ4, ZSTD
 from penstock.kafka.records import Record, build_batch
 from penstock.log.broker import Broker
-from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode
 from penstock.log.handlers import HOT
 from penstock.log.network.connection import Connection
 from penstock.log.protocol.apis import BY_NAME
 from penstock.log.protocol.messages import _builder
+from penstock.log.request_context import Call
 from tests.log.requests import decoded_reply, encoded
 from tests.log.storage.logs import NOW, TRANSACTIONAL, consumed, repacked
 

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.kafka.records import Record, build_batch
 from penstock.log.network.connection import Connection
-from penstock.log.network.wire import PlainWire
+from penstock.log.network.transport import PlainWire
 from penstock.log.protocol.apis import BY_NAME
 from penstock.log.storage.partition import Partition
 from tests.log.groups.stories import let_it_work

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from penstock.kafka.records import Record, build_batch
-from penstock.log.network.wire import LARGE, SendQueue
+from penstock.log.network.transport import LARGE, SendQueue
 from penstock.log.protocol.apis import BY_NAME
 from penstock.log.storage.segments.files import Handle
 from penstock.log.storage.segments.segment import Slice

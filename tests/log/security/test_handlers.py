@@ -14,13 +14,13 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from penstock.log.broker import Broker
-from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers import COROUTINES as HANDLERS
 from penstock.log.handlers import authentication as logins
 from penstock.log.network.connection import Connection
 from penstock.log.protocol.apis import BY_NAME
 from penstock.log.protocol.messages import error_reply, read_request, write_reply
+from penstock.log.request_context import Call
 from penstock.log.security.quotas import FETCH, PRODUCE
 from penstock.log.security.setup import open_security
 

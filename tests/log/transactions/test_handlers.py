@@ -13,13 +13,13 @@ import pytest
 from kio.index import load_request_schema
 
 from penstock.kafka.records import Record, build_batch
-from penstock.log.calls import Call
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers import HOT
 from penstock.log.handlers.transactions import HANDLERS
 from penstock.log.network.connection import Connection
 from penstock.log.protocol.apis import BY_NAME
 from penstock.log.protocol.messages import error_reply, read_request, write_reply
+from penstock.log.request_context import Call
 from penstock.log.security.setup import open_security
 from penstock.log.transactions.state_machine import Producer
 from tests.log.requests import decoded_reply, encoded
