@@ -15,7 +15,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame
 
 from penstock.plan.operators.stateless import Write
-from penstock.spark.epochs import prepare
+from penstock.spark.epochs import sink_tasks
 from tests.waiting import becomes
 
 Rows = Iterator[pa.RecordBatch]
@@ -29,7 +29,7 @@ def failing_tasks(fault: dict[str, Any]) -> Iterator[None]:
     """Insert a step that fails before the last one of each query that is compiled meanwhile."""
     for module in (__name__, becomes.__module__):
         cloudpickle.register_pickle_by_value(sys.modules[module])  # type: ignore[no-untyped-call]
-    placed = prepare.to_sink_partitions
+    placed = sink_tasks.to_sink_partitions
     made = {"task": _late_task, "sibling": _sibling}[fault["kind"]]
     Path(fault["folder"]).mkdir(exist_ok=True)
 
@@ -37,11 +37,11 @@ def failing_tasks(fault: dict[str, Any]) -> Iterator[None]:
         rows = placed(frame, write)
         return rows.mapInArrow(made(write.sink.name, **fault), rows.schema)
 
-    prepare.to_sink_partitions = failing
+    sink_tasks.to_sink_partitions = failing
     try:
         yield
     finally:
-        prepare.to_sink_partitions = placed
+        sink_tasks.to_sink_partitions = placed
 
 
 def _late_task(sink: str, *, folder: str, seed: int, **_: Any) -> Callable[[Rows], Rows]:

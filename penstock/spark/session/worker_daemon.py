@@ -16,7 +16,7 @@ NEEDED = (
     "pandas",
     "pyarrow.compute",
     "pyarrow.parquet",
-    "penstock.spark.epochs.prepare",
+    "penstock.spark.epochs.sink_tasks",
     "penstock.spark.tasks.scan",
     "penstock.spark.lowering.python.process",
 )

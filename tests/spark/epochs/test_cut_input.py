@@ -17,7 +17,7 @@ from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 import penstock as ps
 from penstock.contracts import Epoch, Sink
 from penstock.settings import Settings
-from penstock.spark.epochs.prepare import InputCutShort, _load_stream
+from penstock.spark.epochs.sink_tasks import InputCutShort, _load_stream
 from penstock.spark.session.spark_session import session
 
 BATCH, ROWS = 100, 1_000

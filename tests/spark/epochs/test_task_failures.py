@@ -19,7 +19,7 @@ from penstock.contracts import Offsets
 from penstock.errors import RunError, SparkFailed
 from penstock.plan.operators.stateless import Write
 from penstock.settings import Settings
-from penstock.spark.epochs import prepare
+from penstock.spark.epochs import sink_tasks
 from tests.conftest import at_parallelism
 from tests.spark.sink_targets import COMMITTED_BY_TASKS, KINDS, Target, Targets
 
@@ -84,13 +84,13 @@ def failing_last_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
     def with_failures(how: str) -> Path:
         markers = tmp_path / "failed"
         markers.mkdir()
-        placed = prepare.to_sink_partitions
+        placed = sink_tasks.to_sink_partitions
 
         def failing(frame: DataFrame, write: Write) -> DataFrame:
             rows = placed(frame, write)
             return rows.mapInArrow(fails_once(markers, how), rows.schema)
 
-        monkeypatch.setattr(prepare, "to_sink_partitions", failing)
+        monkeypatch.setattr(sink_tasks, "to_sink_partitions", failing)
         return markers
 
     return with_failures
@@ -167,7 +167,7 @@ def test_a_task_that_is_killed_because_a_sibling_failed_commits_nothing(
     one, two = targets.make("user", "fails"), targets.make("user", "killed")
     # The task of the one and the first task of the other run at the same time.
     two.sink.partitions = 1
-    placed, repaired = prepare.to_sink_partitions, tmp_path / "repaired"
+    placed, repaired = sink_tasks.to_sink_partitions, tmp_path / "repaired"
     has_rows, never = (tmp_path / name for name in ("has-rows", "never"))
     for path in (has_rows, never):
         os.mkfifo(path)
@@ -177,7 +177,7 @@ def test_a_task_that_is_killed_because_a_sibling_failed_commits_nothing(
         step = fails_beside(has_rows) if write.sink is one.sink else stalls(has_rows, never)
         return rows if repaired.exists() else rows.mapInArrow(step, rows.schema)
 
-    monkeypatch.setattr(prepare, "to_sink_partitions", failing)
+    monkeypatch.setattr(sink_tasks, "to_sink_partitions", failing)
     rows = ps.from_items(given(), SCHEMA)
     pipeline = ps.Pipeline("siblings", rows.to(two.sink), rows.to(one.sink))
     with pytest.raises(RunError, match="fails in the middle"):
