@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.crash.cells import Cell, cell_of
 from tests.crash.disk import SmallDisk
-from tests.crash.judge import Findings
+from tests.crash.expected_output import Findings
 from tests.crash.run import Run
 from tests.crash.services import Services
 

@@ -18,8 +18,8 @@ from tests.crash import outputs
 from tests.crash.cells import Cell
 from tests.crash.disk import SmallDisk
 from tests.crash.driver import Driver, WarmDriver, kill_worker
+from tests.crash.expected_output import Findings, judge
 from tests.crash.inputs import Input, made, write_files, write_topic
-from tests.crash.judge import Findings, judge
 from tests.crash.services import Services, joined
 from tests.log.server import LogProcess
 

@@ -17,7 +17,7 @@ import pytest
 from tests.cluster.standalone import wait_for
 from tests.crash.cells import Cell
 from tests.crash.driver import Driver
-from tests.crash.judge import Findings
+from tests.crash.expected_output import Findings
 from tests.crash.run import Run
 from tests.crash.services import Services
 

@@ -18,7 +18,7 @@ from penstock.log.protocol.apis import BY_NAME
 from penstock.log.request_context import Call
 from penstock.log.storage.store import Store
 from penstock.log.storage.topics import Topics
-from tests.log.groups.stories import TRADES, number, offset
+from tests.log.groups.broker_fixture import TRADES, number, offset
 from tests.log.groups.test_handlers import client, newest
 from tests.log.transactions.brokers import Still, running
 

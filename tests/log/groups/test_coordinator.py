@@ -13,8 +13,8 @@ from penstock.log.groups.classic.events import Commit, Heartbeat, Leave, Sync
 from penstock.log.groups.classic.group import State
 from penstock.log.groups.formats import OffsetKey
 from penstock.log.groups.offsets import OffsetTable, expired_offsets
-from tests.log.groups.drill import SESSION, Drill, join
-from tests.log.groups.stories import TRADES, Still, let_it_work, number, offset, only_member, pass_time, play
+from tests.log.groups.broker_fixture import TRADES, Still, let_it_work, number, offset, only_member, pass_time, play
+from tests.log.groups.group_driver import SESSION, Drill, join
 
 OFFSETS = ("__consumer_offsets", 0)
 DAY = 24 * 3_600_000

@@ -18,8 +18,8 @@ from penstock.log.protocol.apis import BY_NAME
 from penstock.log.protocol.messages import _builder, error_reply, read_request, write_reply
 from penstock.log.request_context import Call
 from penstock.log.security.setup import open_security
-from tests.log.groups.drill import subscription
-from tests.log.groups.stories import TRADES, Still, number, offset, only_member, pass_time, play
+from tests.log.groups.broker_fixture import TRADES, Still, number, offset, only_member, pass_time, play
+from tests.log.groups.group_driver import subscription
 from tests.log.requests import decoded_reply, encoded
 from tests.log.transactions.brokers import running
 

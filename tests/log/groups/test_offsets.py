@@ -16,7 +16,7 @@ from penstock.log.errors import LogError
 from penstock.log.groups.formats import OffsetKey
 from penstock.log.groups.journal import TOPIC
 from penstock.log.storage.compaction import compact, plan_compaction, swap_in
-from tests.log.groups.stories import TRADES, Still, let_it_work, number, offset, play
+from tests.log.groups.broker_fixture import TRADES, Still, let_it_work, number, offset, play
 from tests.log.transactions.brokers import running
 
 KEY = OffsetKey("g", *TRADES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.log.errors import ErrorCode
 from penstock.log.groups.classic.events import Commit, Heartbeat, Joined, Leave
 from penstock.log.groups.classic.group import State
-from tests.log.groups.drill import REBALANCE, Drill, heartbeat, join, subscription
+from tests.log.groups.group_driver import REBALANCE, Drill, heartbeat, join, subscription
 
 
 def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -> None:

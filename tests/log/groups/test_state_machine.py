@@ -7,7 +7,7 @@ import pytest
 from penstock.log.errors import ErrorCode
 from penstock.log.groups.classic.events import Commit, Delete, Heartbeat, Joined, Leave
 from penstock.log.groups.classic.group import Group, State
-from tests.log.groups.drill import REBALANCE, SESSION, Drill, heartbeat, join, subscription
+from tests.log.groups.group_driver import REBALANCE, SESSION, Drill, heartbeat, join, subscription
 
 
 def commit(member: Joined, **more: object) -> Commit:

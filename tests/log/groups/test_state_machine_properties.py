@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.log.errors import ErrorCode
 from penstock.log.groups.classic.events import Commit, Heartbeat, Joined, Leave, Reply, Sync, Synced
 from penstock.log.groups.classic.group import State
-from tests.log.groups.drill import SESSION, Drill, join, subscription
+from tests.log.groups.group_driver import SESSION, Drill, join, subscription
 
 TOPICS = [("trades",), ("quotes",), ("trades", "quotes")]
 STARTS_ANEW = {ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.inconsistent_group_protocol}

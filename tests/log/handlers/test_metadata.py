@@ -14,7 +14,7 @@ from penstock.log.groups.coordinator import GroupSettings
 from penstock.log.security.acls import ANONYMOUS, Acl, AclFilter, Authorizer, Operation, Pattern, Permission, Resource
 from penstock.log.security.setup import open_security
 from penstock.log.serve import Options, _group_settings
-from tests.log.groups.stories import Still, play
+from tests.log.groups.broker_fixture import Still, play
 from tests.log.groups.test_handlers import Ask, client
 from tests.log.transactions.brokers import running
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from penstock.log.errors import ErrorCode
-from tests.log.groups.stories import Still, play
+from tests.log.groups.broker_fixture import Still, play
 from tests.log.groups.test_handlers import client
 
 NO_ID = UUID(int=0)

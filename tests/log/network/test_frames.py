@@ -24,7 +24,7 @@ from penstock.log.protocol import cursor
 from penstock.log.protocol.apis import APIS, BY_NAME, Api
 from penstock.log.protocol.fetch import Piece
 from penstock.log.protocol.messages import read_request
-from tests.log.groups.stories import offset
+from tests.log.groups.broker_fixture import offset
 from tests.log.requests import framed, head
 from tests.log.server import LogProcess
 from tests.log.storage.logs import quick_folder

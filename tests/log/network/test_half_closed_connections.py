@@ -19,7 +19,7 @@ from penstock.log.network.connection import Connection
 from penstock.log.network.transport import PlainWire
 from penstock.log.protocol.apis import BY_NAME
 from penstock.log.storage.partition import Partition
-from tests.log.groups.stories import let_it_work
+from tests.log.groups.broker_fixture import let_it_work
 from tests.log.requests import decoded_reply, framed, head
 from tests.log.transactions.brokers import Still, running
 

@@ -12,7 +12,7 @@ from penstock.kafka.records import Record, build_batch
 from penstock.log.errors import ErrorCode
 from penstock.log.protocol.apis import APIS
 from penstock.log.transactions.state_machine import Producer
-from tests.log.groups.stories import Still, play
+from tests.log.groups.broker_fixture import Still, play
 from tests.log.groups.test_handlers import client
 
 # What Apache Kafka 4.2.0 offers; Produce there starts at 0, for an old client, and is served from 3 on.

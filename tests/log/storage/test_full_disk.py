@@ -15,7 +15,7 @@ import pytest
 
 from penstock.log.errors import ErrorCode, LogError
 from tests.file_recorder import Recorder
-from tests.log.storage.promises import COMPACTED, PLAIN, SHORT, Durable, Judge, Narrator, durable
+from tests.log.storage.durability_checks import COMPACTED, PLAIN, SHORT, Durable, Judge, Narrator, durable
 from tests.powerloss import KILL, NOTHING, Mark
 
 STORY = """

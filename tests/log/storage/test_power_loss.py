@@ -11,7 +11,7 @@ import pytest
 
 from penstock.log.storage.segments.files import FilePool
 from tests.file_recorder import Recorder
-from tests.log.storage.promises import COMPACTED, PASSING, PLAIN, SHORT, Durable, Judge, Narrator, durable
+from tests.log.storage.durability_checks import COMPACTED, PASSING, PLAIN, SHORT, Durable, Judge, Narrator, durable
 from tests.powerloss import KILL, NOTHING, WAYS, Moment, settled
 
 Story = Callable[[Narrator], Awaitable[None]]

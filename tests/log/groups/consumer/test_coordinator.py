@@ -11,7 +11,7 @@ import pytest
 from penstock.log.errors import ErrorCode
 from penstock.log.security.acls import ANONYMOUS, Acl, Authorizer, Operation, Pattern, Permission, Resource
 from penstock.log.security.setup import open_security
-from tests.log.groups.stories import TRADES, Still, let_it_work, number, offset, pass_time, play
+from tests.log.groups.broker_fixture import TRADES, Still, let_it_work, number, offset, pass_time, play
 from tests.log.groups.test_handlers import Ask, client, commit_of
 from tests.log.groups.test_handlers import join as join_classic
 from tests.log.transactions.brokers import running

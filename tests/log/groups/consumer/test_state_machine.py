@@ -17,7 +17,7 @@ from penstock.log.groups.consumer.state import (
     TopicInfo,
 )
 from penstock.log.groups.consumer.state_machine import check_epoch, handle
-from tests.log.groups.consumer.drill import REBALANCE, SETTINGS, Client, Drill, parts, topic_id
+from tests.log.groups.consumer.group_driver import REBALANCE, SETTINGS, Client, Drill, parts, topic_id
 
 JOIN = {"rebalance_timeout": REBALANCE, "topics": frozenset({"trades"}), "owned": NOTHING}
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.log.errors import ErrorCode
 from penstock.log.groups.consumer.state import LEFT, LEFT_FOR_A_WHILE, GroupState, TopicInfo
-from tests.log.groups.consumer.drill import REBALANCE, SETTINGS, Client, Drill, topic_id
+from tests.log.groups.consumer.group_driver import REBALANCE, SETTINGS, Client, Drill, topic_id
 
 NAMES = ["trades", "quotes", "orders"]
 TOPICS = st.frozensets(st.sampled_from(NAMES), max_size=3)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.crash import outputs
 from tests.crash.cells import BLOCK, Cell, cell_of, possible_pairs
+from tests.crash.expected_output import EXPECTED, LATE, NEWEST, Findings, judge
 from tests.crash.inputs import made
-from tests.crash.judge import EXPECTED, LATE, NEWEST, Findings, judge
 
 GIVEN = made(seed=3, count=1_000, epochs=10)
 NAMES = ("out", "late", "rejected")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.log.groups.classic.events import Joined, Sync, Synced
 from penstock.log.groups.formats import Committed
-from tests.log.groups.drill import join
+from tests.log.groups.group_driver import join
 from tests.log.transactions.brokers import Still, running
 
 Story = Callable[[Still], Awaitable[None]]
