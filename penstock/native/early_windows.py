@@ -22,15 +22,15 @@ _LONG_AGO_US = 2**61
 class EarlyWindows:
     """One call for a bucket: a window that changed is emitted if it was not for `every_us`, or is over.
 
-    With `every_us` None windows are emitted once, when they are over. With `by_clock` windows are of processing time,
-    that of the call. `late` is the time up to which windows had ended before these rows came: of windows that overlap,
-    a row counts only in the others. The state holds the open panes, and when each open window was emitted.
+    With `every_us` None windows are emitted once, when they are over. With `is_processing_time` the time of
+    a row is that of the call. `late` is the time up to which windows had ended before these rows came: of windows that
+    overlap, a row counts only in the others. The state holds the open panes, and when each open window was emitted.
     """
 
     panes: Panes
     window: Window
     every_us: int | None
-    by_clock: bool = False
+    is_processing_time: bool = False
     late: str | None = None
 
     def __call__(self, call: Invocation) -> Iterator[pa.Table]:
@@ -38,7 +38,7 @@ class EarlyWindows:
         panes, windows = self._before(call)
         if not (call.rows.num_rows or windows.num_rows):
             return
-        now = END_US if is_over(call) else call.now_us if self.by_clock else call.watermark_us
+        now = END_US if is_over(call) else call.now_us if self.is_processing_time else call.watermark_us
         fresh = run(self._assigned(call), rows=call.rows)
         windows = run(self._touched(call, now), fresh=fresh, windows=windows)
         rows = f"SELECT * EXCLUDE ({LATE}) FROM fresh"
@@ -69,7 +69,7 @@ class EarlyWindows:
         first = pc.min(open_windows.column(END)).as_py()
         waiting = open_windows.filter(pc.equal(open_windows.column(FRESH), 1)).column(SHOWN)
         timers = [pc.min(waiting).as_py() + self.every_us] if len(waiting) and self.every_us is not None else []
-        if self.by_clock:
+        if self.is_processing_time:
             timers.append(first)
         else:
             call.next_event_timer_us = first
@@ -88,7 +88,7 @@ class EarlyWindows:
         return f"({number} * {self.window.slide_us} + {self.window.offset_us + self.window.size_us})"
 
     def _assigned(self, call: Invocation) -> str:
-        at = str(call.now_us) if self.by_clock else f"epoch_us({TIME})"
+        at = str(call.now_us) if self.is_processing_time else f"epoch_us({TIME})"
         long_ago = _LONG_AGO_US // self._pane
         pane = f"({at} + {long_ago * self._pane - self.window.offset_us}) // {self._pane} - {long_ago}"
         late = self.late or f"{FIRST_US}"

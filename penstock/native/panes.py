@@ -41,7 +41,7 @@ class Invocation(Protocol):
 
 
 def is_over(call: Invocation) -> bool:
-    """Say whether no row will ever come: all that is open is closed."""
+    """Return whether no row will ever come: all that is open is closed."""
     return call.ended or call.watermark_us >= LAST_US
 
 

@@ -28,13 +28,13 @@ class SessionWindows:
 
     panes: Panes
     window: Window
-    by_clock: bool = False
+    is_processing_time: bool = False
 
     def __call__(self, call: Invocation) -> Iterator[pa.Table]:
         """Take the rows and give the sessions that are over."""
         before = unpacked(call.state)[0] if call.state is not None else self.panes.empty(AT)
-        now = END_US if is_over(call) else call.now_us if self.by_clock else call.watermark_us
-        at = str(call.now_us) if self.by_clock else f"epoch_us({TIME})"
+        now = END_US if is_over(call) else call.now_us if self.is_processing_time else call.watermark_us
+        at = str(call.now_us) if self.is_processing_time else f"epoch_us({TIME})"
         fresh = f"SELECT {self.panes.listed}, ({at})::BIGINT AS {AT} FROM rows"
         units = run(self._sorted(fresh), rows=call.rows, units=before)
         if not units.num_rows:
@@ -49,7 +49,9 @@ class SessionWindows:
     def _store(self, call: Invocation, left: pa.Table, over_at: Numbers) -> None:
         first = int(over_at.min()) if len(over_at) else None
         call.state = packed(fits(left, self.panes.empty(AT))) if left.num_rows else None
-        call.next_event_timer_us, call.next_processing_timer_us = (None, first) if self.by_clock else (first, None)
+        call.next_event_timer_us, call.next_processing_timer_us = (
+            (None, first) if self.is_processing_time else (first, None)
+        )
 
     def _sorted(self, fresh: str) -> str:
         keys = ", ".join(map(quote, self.panes.keys))

@@ -94,7 +94,7 @@ class Driver:
         if how != "python":
             _kill(jvm)
             psutil.wait_procs(jvm, timeout=10)
-        # A driver whose JVM is gone ends by itself; its error is not for us.
+        # A driver whose JVM exited ends by itself; its error is not for us.
         self.wait()
         return how
 

@@ -74,7 +74,7 @@ class Succession(Run):
         self.driver.wait()
         assert self.driver.process is not None
         assert self.driver.process.returncode == 1, self.driver.said
-        assert "JVM is gone" in self.driver.said
+        assert "JVM exited" in self.driver.said
         return "jvm"
 
     def _kill_python(self, jvm: psutil.Process) -> str:

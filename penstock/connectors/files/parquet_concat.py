@@ -58,7 +58,7 @@ def _footer(file: BinaryIO) -> tuple[Struct, int]:
     file.seek(size - 8)
     tail = file.read(8)
     if tail[4:] != _MAGIC:
-        message = f"{file.name} is no whole Parquet file"
+        message = f"{file.name} is truncated"
         raise ValueError(message)
     start = size - 8 - int.from_bytes(tail[:4], "little")
     file.seek(start)

@@ -82,7 +82,7 @@ class Database(ABC):
         """Open a transaction that commits at its end, and rolls back on an error; errors name the table."""
 
     @abstractmethod
-    def answers(self) -> None:
+    def ping(self) -> None:
         """Raise if the database cannot be reached or rejects the login; creates nothing."""
 
     @abstractmethod

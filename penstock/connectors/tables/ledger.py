@@ -49,8 +49,8 @@ class Ledger:
         return bool(session.execute(asked, sink, len(sink) + 1, f"{sink}@"))
 
     def has(self, session: Session, epoch: Epoch, partition: int, partitions: int) -> bool:
-        """Lock a partition until the transaction ends, and say whether it has the epoch already."""
-        # The update changes nothing: it locks the row, so that a task given up for dead is waited for.
+        """Lock a partition until the transaction ends, and return whether it has the epoch already."""
+        # The update changes nothing: it locks the row, to wait for a zombie task that still writes this partition.
         lock = (
             f"INSERT INTO {quoted(self.name)} (lineage, sink, partition, partitions, epoch) VALUES (?, ?, ?, ?, -1) "
             "ON CONFLICT (lineage, sink, partition) DO UPDATE SET partition = excluded.partition "

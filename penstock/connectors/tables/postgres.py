@@ -112,11 +112,11 @@ class Postgres(Database):
     def check(self) -> None:
         """Raise a SettingsError if the server cannot be reached or rejects the login."""
         try:
-            self.answers()
+            self.ping()
         except PostgresUnavailable as error:
             raise SettingsError(error.message, hint=error.hint) from error
 
-    def answers(self) -> None:
+    def ping(self) -> None:
         """Raise at once if the server cannot be reached or rejects the login."""
         self._connect().close()
 
@@ -133,7 +133,7 @@ class Postgres(Database):
         except BaseException:
             connection.close()
             raise
-        _idle.setdefault(self._shelf, []).append(connection)
+        _idle.setdefault(self._pool_key, []).append(connection)
 
     @contextmanager
     def reading(self, table: str) -> Iterator[Session]:
@@ -156,11 +156,11 @@ class Postgres(Database):
         return column.type in TAKEN[kind] or (kind == "string" and column.type.endswith(_ENUM))
 
     @property
-    def _shelf(self) -> tuple[int, str]:
+    def _pool_key(self) -> tuple[int, str]:
         return os.getpid(), self._url
 
     def _borrow(self) -> psycopg.Connection:
-        waiting = _idle.get(self._shelf, [])
+        waiting = _idle.get(self._pool_key, [])
         while waiting:
             connection = waiting.pop()
             try:
@@ -168,9 +168,9 @@ class Postgres(Database):
                 return connection
             except psycopg.Error:
                 connection.close()
-        return self._patiently()
+        return self._connect_with_retry()
 
-    def _patiently(self) -> psycopg.Connection:
+    def _connect_with_retry(self) -> psycopg.Connection:
         """Connect, and retry: the server may be restarting."""
         deadline, tries = time.monotonic() + _PATIENCE_S, 0
         while True:

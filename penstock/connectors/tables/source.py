@@ -136,7 +136,7 @@ class DatabaseTable(TableSource):
     @contextmanager
     def _session(self) -> Iterator[Session]:
         try:
-            self.database.answers()
+            self.database.ping()
             with self.database.reading(self.name) as session:
                 yield session
         except SinkFailed as error:

@@ -54,7 +54,7 @@ class Sqlite(Database):
             message = f"table {table}: {self.address} cannot be written: {error}"
             raise SinkFailed(message, hint="grant this user write access to the file and its folder") from error
 
-    def answers(self) -> None:
+    def ping(self) -> None:
         """Raise if there is no such file."""
         if not os.path.isfile(self._path):
             message = f"there is no database {self.address}"

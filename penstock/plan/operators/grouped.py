@@ -69,11 +69,11 @@ class Grouped(Stateful):
         if self.window is None:
             return False
         cut = self.window.kind == "count" or self.window.max_us is not None
-        return cut or self.by_clock
+        return cut or self.is_processing_time
 
     @property
-    def by_clock(self) -> bool:
-        """Whether its results depend on when an epoch ran."""
+    def is_processing_time(self) -> bool:
+        """Whether its results depend on processing time: on when an epoch ran."""
         return self.window is not None and (self.window.clock == "processing" or isinstance(self.emit, int))
 
     @property

@@ -162,8 +162,8 @@ class Node:
         return False
 
     @property
-    def by_clock(self) -> bool:
-        """Whether its results depend on when an epoch ran."""
+    def is_processing_time(self) -> bool:
+        """Whether its results depend on processing time: on when an epoch ran."""
         return False
 
     @property

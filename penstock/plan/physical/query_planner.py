@@ -110,7 +110,7 @@ class _Branches:
         self.per_branch = frozenset(found)
 
     def is_shared(self, node: Node) -> bool:
-        """Say whether branches read the rows of a node from one exchange, so that they are computed once."""
+        """Return whether branches read the rows of a node from one exchange, so that they are computed once."""
         if node not in self.per_branch:
             return self._fans_out(node)
         if node in self._lanes.prefixes:

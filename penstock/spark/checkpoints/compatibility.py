@@ -136,7 +136,7 @@ def _is_open(history: History) -> bool:
 
 
 def _needs_repartitioning(queries: dict[str, History], wanted: int) -> bool:
-    """Say whether state has another number of partitions; raises if that cannot be changed."""
+    """Return whether state has another number of partitions; raises if that cannot be changed."""
     for history in (one for one in queries.values() if one.stores and one.committed):
         conf = history.header(history.committed[-1])["conf"]
         if int(conf[PARTITIONS]) == wanted:

@@ -217,7 +217,7 @@ def checksum_of(name: str) -> str:
 
 
 def is_checksum(name: str) -> bool:
-    """Say whether a file is one of Hadoop's checksum files."""
+    """Return whether a file is one of Hadoop's checksum files."""
     file = name.rpartition("/")[2]
     return file.startswith(".") and file.endswith(".crc")
 

@@ -158,5 +158,5 @@ def _was_activated(root: Folder, name: str) -> bool:
 
 
 def _is_shared(name: str) -> bool:
-    """Say whether a file of the root belongs to all generations."""
+    """Return whether a file of the root belongs to all generations."""
     return name == CURRENT or name.startswith((_GENERATIONS, "lease", "."))

@@ -102,7 +102,7 @@ def checkpoint_at(root: Folder) -> Folder:
 
 
 def is_checkpoint(root: Folder) -> bool:
-    """Say whether a folder is a checkpoint; raises if it is one without its identity."""
+    """Return whether a folder is a checkpoint; raises if it is one without its identity."""
     data = data_folder(root)
     if read_identity(data) is not None:
         return True

@@ -44,7 +44,7 @@ _NOT_CHECKED = ("queries/", "set-aside/", "generations/", "lease", ".", "suspect
 
 
 def is_rewritten_by_every_run(path: str) -> bool:
-    """Say whether every run writes a new version of a file, so that a damaged one can be deleted."""
+    """Return whether every run writes a new version of a file, so that a damaged one can be deleted."""
     return _TRANSIENT.fullmatch(path) is not None
 
 
@@ -102,7 +102,7 @@ def find_damage(files: CheckpointFiles, *, newest_only: bool = False) -> Problem
 
 
 def _is_superseded(files: CheckpointFiles, path: str) -> bool:
-    """Say whether a run that continues after the newest committed epochs does not read a file."""
+    """Return whether a run that continues after the newest committed epochs does not read a file."""
     if match := RECORD.fullmatch(path):
         return int(match["epoch"]) < files.newest_committed.get(match["query"], -1)
     if match := _STAGED_RESULTS.fullmatch(path):

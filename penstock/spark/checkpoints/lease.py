@@ -281,7 +281,7 @@ def _start_time(pid: int) -> str:
 
 
 def _has_ended(term: Term) -> bool:
-    """Say whether all processes of a term have ended; those of another machine cannot be seen."""
+    """Return whether all processes of a term have ended; those of another machine cannot be seen."""
     if term.machine != _machine() or not term.processes:
         return False
     return not any(_start_time(int(pid)) == start for pid, start in term.processes.items())

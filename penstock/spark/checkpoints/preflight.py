@@ -100,7 +100,7 @@ def _discard(data: Folder, path: str, reason: str) -> None:
 
 
 def _is_of_open_epoch(files: CheckpointFiles, path: str) -> bool:
-    """Say whether a file is the record of an epoch that is not committed and so will run."""
+    """Return whether a file is the record of an epoch that is not committed and so will run."""
     match = RECORD.fullmatch(path)
     return match is not None and int(match["epoch"]) > files.newest_committed.get(match["query"], -1)
 
@@ -152,6 +152,6 @@ def run_kind(data: Folder) -> Kind | None:
     # Only micro-batch runs write a layout.
     if found is None and "layout.json" in data.names():
         return "epochs"
-    message = f"{data}/pace " + ("is gone" if found is None else f"cannot be read: it holds {found[:40]!r}")
+    message = f"{data}/pace " + (MISSING if found is None else f"cannot be read: it holds {found[:40]!r}")
     hint = "write the kind of the run that wrote this checkpoint into it, without a line end"
     raise CheckpointDamaged(message, hint=f"{hint}: {', '.join(f'{kind} ({pace})' for kind, pace in _PACES.items())}")

@@ -29,11 +29,11 @@ _VERSION = re.compile(r"state/.+/(\d+)(_[^./]+)?\.(delta|snapshot|changelog|zip)
 _log = logging.getLogger(__name__)
 
 
-def repair(data: Folder, *, replayable: bool, changes: bool = False, by_clock: bool = False) -> None:
+def repair(data: Folder, *, replayable: bool, changes: bool = False, processing_time: bool = False) -> None:
     """Find damage in the files that Spark will read, and repair it; logs a warning for each repaired query.
 
     Epochs that run again need the plan that they ran with, so a plan that `changes` is refused until they have. With
-    processing time (`by_clock`) only an epoch can run again whose time Spark still has.
+    processing time (`processing_time`) only an epoch can run again whose time Spark still has.
     """
     full_check, layout = data.read(FULL_CHECK) is not None, read_layout(data)
     for name in query_names(data):
@@ -42,7 +42,7 @@ def repair(data: Folder, *, replayable: bool, changes: bool = False, by_clock: b
             plan = _Repair(data, name, history, layout.queries.get(name, UNKNOWN), found)
             if not replayable and plan.epoch < history.last - 1:
                 plan.refuse("its source cannot be read again")
-            if by_clock and plan.ends:
+            if processing_time and plan.ends:
                 plan.refuse("windows use processing time, and the times of the epochs that have to run again are lost")
             _log.warning(plan.apply())
         if changes and _has_epochs_to_rerun(history):
@@ -175,7 +175,7 @@ class _Repair:
         return {source: end for source, end in stored.items() if end is not None}
 
     def _lacks(self, name: str) -> bool:
-        """Say whether a file is missing or damaged."""
+        """Return whether a file is missing or damaged."""
         return name in self.damaged or name not in self.history.files
 
     def _files_to_move(self) -> Iterable[str]:

@@ -92,7 +92,7 @@ def files_set_aside(data: Folder, query: str) -> set[str]:
 
 
 def is_restorable(store: StateStoreFiles, epoch: int, damaged: dict[str, str]) -> bool:
-    """Say whether the state after an epoch can be built from files that are not damaged."""
+    """Return whether the state after an epoch can be built from files that are not damaged."""
     return any(not damaged.keys() & {*chain} for chain in store.chains(epoch + 1))
 
 

@@ -63,7 +63,7 @@ class IdleWatch:
             self._idle[time] = {n for n, (_, since) in seen if after is not None and now - since >= after / 1e6}
 
     def is_idle(self, time: EventTime) -> bool:
-        """Say whether all partitions of an event time are idle."""
+        """Return whether all partitions of an event time are idle."""
         return bool(self._idle.get(time)) and len(self._idle[time]) == len(self._seen[time])
 
     def idle_partitions(self, time: EventTime) -> set[str]:

@@ -190,7 +190,7 @@ class Preparer:
         yield Prepared(output, counter.rows, token)
 
     def _may_write(self, sink: Sink, number: int, what: str) -> bool:
-        """Say whether rows may be written that must not be there twice: no run and no task has started to."""
+        """Return whether rows may be written that must not be there twice: no run and no task has started to."""
         if sink.guarantee != "at_most_once":
             return True
         return number > self.started and self.staging.claim(number, what)

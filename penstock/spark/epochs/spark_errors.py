@@ -110,7 +110,7 @@ def lost_jvm(error: BaseException) -> SparkFailed | None:
     silent = type(error) is Py4JError and "Trace:" not in str(error)
     if not (silent or isinstance(error, (Py4JNetworkError, ConnectionError))):
         return None
-    message = "Spark's JVM is gone: it was killed, or ran out of memory"
+    message = "Spark's JVM exited: it was killed, or ran out of memory"
     hint = "run again: the job goes on from its checkpoint; if it lacks memory, raise spark.driver.memory"
     return SparkFailed(message, hint=hint, transient=True)
 
@@ -185,5 +185,5 @@ def _cause(text: str) -> str:
 
 
 def is_full(error: BaseException) -> bool:
-    """Say whether a disk is full."""
+    """Return whether a disk is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

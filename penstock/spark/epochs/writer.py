@@ -233,7 +233,7 @@ class EpochWriter:
         return int(table.num_rows)
 
     def _over(self, sink: Sink, epoch: Epoch) -> bool:
-        """Say whether an earlier run started the epoch, for a sink that must not commit it twice."""
+        """Return whether an earlier run started the epoch, for a sink that must not commit it twice."""
         return sink.guarantee == "at_most_once" and epoch.number <= self.preparer.started
 
     def _sinks(self) -> Iterator[tuple[Sink, str]]:

@@ -1,4 +1,4 @@
-"""As-of joins: each left row matches the newest right row of its key that is not newer, once no other can come.
+"""As-of joins: each left row is joined with the latest right row of its key that has the same time or an earlier one.
 
 Rows of both sides wait in one bucket of keys. A left row leaves when the watermark has passed its time; of the right
 rows older than the watermark only the newest of each key stays. All of it is sorting and searching whole columns.

@@ -1,7 +1,7 @@
 """Joins of two streams, as Spark's own: both sides wait in its state until the watermark has passed every match.
 
 Each side goes in as its keys, its time and one struct with the rest, so that state keeps its form whatever is selected
-after it. Spark takes a row at the watermark itself for late; design.md says before it, hence the microsecond.
+after it. For Spark a row at the watermark is late, for Penstock only a row before it: hence the microsecond.
 """
 
 from __future__ import annotations

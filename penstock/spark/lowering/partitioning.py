@@ -89,7 +89,7 @@ def _partition_columns(frame: DataFrame, write: Write) -> list[str]:
 
 
 def _stable(kind: DataType) -> bool:
-    """Say whether equal values hash alike: sums of doubles differ in the last bit, and maps have no order."""
+    """Return whether equal values hash alike: sums of doubles differ in the last bit, and maps have no order."""
     if isinstance(kind, StructType):
         return all(_stable(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):

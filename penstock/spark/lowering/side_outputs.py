@@ -125,7 +125,7 @@ def _is_late(node: Node, watermark: Column) -> Column:
 
 
 def _late_before(window: Window, watermark: Column) -> Column:
-    """The same bound as in the native lane (`last_end_to_start`), as a Spark expression."""
+    """The same bound as in the native lane (`Window.late_before`), as a Spark expression."""
     if window.kind == "session":
         return watermark - F.lit(window.size_us - 1)
     past = watermark - F.lit(window.size_us + window.offset_us)

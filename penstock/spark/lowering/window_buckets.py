@@ -1,4 +1,4 @@
-"""Windows that Spark has no operator for, in buckets of keys: of rows, of the clock, shown early, or cut sessions.
+"""Count, processing-time, early-firing and max-length session windows, which Spark lacks, in buckets of keys.
 
 Spark computes the partial results of single rows, so every expression means what it means elsewhere; a step merges them
 in the bucket's state; Spark makes the results of what the step gives.
@@ -47,13 +47,13 @@ def in_buckets(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
 def _step(node: Grouped, panes: Panes, late: str | None) -> Step:
     window = node.window
     assert window is not None
-    by_clock = window.clock == "processing"
+    is_processing_time = window.clock == "processing"
     if window.kind == "count":
         return CountWindows(panes, window)
     if window.kind == "session":
-        return SessionWindows(panes, window, by_clock)
+        return SessionWindows(panes, window, is_processing_time)
     every = node.emit if isinstance(node.emit, int) else 0 if node.emit == "updates" else None
-    return EarlyWindows(panes, window, every, by_clock, late)
+    return EarlyWindows(panes, window, every, is_processing_time, late)
 
 
 def _late(given: DataFrame, node: Grouped, context: Context) -> str | None:

@@ -142,11 +142,11 @@ class MicroBatchRun(Runner):
         check_run_kind(self.checkpoint, "epochs")
         warn_of_earlier_rows(self.graph, self.checkpoint)
         replayable = all(read.source.replayable for read in self.graph.reads)
-        by_clock = any(node.by_clock for node in self.graph.nodes)
+        processing_time = any(node.is_processing_time for node in self.graph.nodes)
         changes = self.checkpoint.migration is not None
         root, data = self.checkpoint.root, data_folder(self.checkpoint.root)
         check_before_repair(root, data)
-        repair(data, replayable=replayable, changes=changes, by_clock=by_clock)
+        repair(data, replayable=replayable, changes=changes, processing_time=processing_time)
         check_before_run(root, data)
         for read in self.graph.reads:
             folder = self.checkpoint.source(self.graph.name(read))

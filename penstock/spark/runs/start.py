@@ -29,14 +29,14 @@ def start_run(
 ) -> Runner:
     """Start a pipeline and return its run."""
     run: Runner
-    if overload != "drop" and _uses_connector_run(graph, checkpoint, until, pace):
+    if overload != "drop" and uses_connector_run(graph, checkpoint, until, pace):
         run = KafkaConnectorRun(name, graph, checkpoint, settings, until, pace, overload)
     else:
         run = MicroBatchRun(name, graph, checkpoint, settings, until, pace, allow_drop, overload)
     return run.begin()
 
 
-def _uses_connector_run(graph: Graph, checkpoint: Folder, until: Until, pace: Pace) -> bool:
+def uses_connector_run(graph: Graph, checkpoint: Folder, until: Until, pace: Pace) -> bool:
     """Return whether the Kafka connector runs a pipeline: always in real time; at the fast pace if it did, or can."""
     if pace != "fast":
         return pace == "realtime"

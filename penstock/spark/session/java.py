@@ -109,7 +109,7 @@ def _version(home: Path) -> str:
         raise _Unfit(message)
     found = _VERSION.search(_output([str(program), "-version"]))
     if not found:
-        message = f"{program} does not say its version"
+        message = f"{program} does not report its version"
         raise _Unfit(message)
     if int(found["major"]) < OLDEST:
         message = f"{home} is Java {found['version']}, too old"
@@ -124,7 +124,7 @@ def _wrapped(java: Java) -> Java:
 
 
 def _has_vector(home: Path) -> bool:
-    """Say whether the runtime has the module that Spark asks for on every start; slim runtimes leave it out."""
+    """Return whether the runtime has the module that Spark asks for on every start; slim runtimes leave it out."""
     release = home / "release"
     modules = re.search(r'^MODULES="(.*)"', release.read_text(), re.MULTILINE) if release.is_file() else None
     return modules is None or _VECTOR in modules[1].split()

@@ -166,7 +166,7 @@ class DeclaredTimes(ControlJournal):
         self.declare(json.dumps(_micros(time) if only is None else [_micros(time), only]).encode())
 
     def is_over(self) -> bool:
-        """Say whether the maximum watermark was declared: the end of input."""
+        """Return whether the maximum watermark was declared: the end of input."""
         newest = self.newest()
         return newest is not None and self._tick(newest).at >= _micros(MAX_WATERMARK)
 

@@ -1,4 +1,4 @@
-"""Offset files: Spark's offset log, and the small files by which planners and the driver tell each other offsets."""
+"""Offset files: Spark's offset log, and the small files by which planners and the driver exchange offsets."""
 
 from __future__ import annotations
 

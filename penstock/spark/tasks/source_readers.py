@@ -57,7 +57,7 @@ def source_reader(source: Source, settings: Settings) -> SourceReader:
 
 
 def uses_kafka_connector(source: Source, settings: Settings) -> bool:
-    """Say whether Spark's connector reads a source."""
+    """Return whether Spark's connector reads a source."""
     return settings.kafka_reader == "spark" and isinstance(source, KafkaConnectable)
 
 

@@ -97,7 +97,7 @@ class Staging:
         return total
 
     def claim(self, number: int, what: str) -> bool:
-        """Say whether no other task of the epoch has claimed the same."""
+        """Return whether no other task of the epoch has claimed the same."""
         try:
             # An object store takes an equal second write for a retry: so each claim has other bytes.
             self._transient.write(f"{number}/claim={what}", uuid.uuid4().bytes, once=True, sync=False)

@@ -159,7 +159,7 @@ class TaskAnswers:
 
     def _read(self, name: str) -> pa.Table:
         data = self.folder.read(name)
-        assert data, f"{self.folder}/{name} is gone"
+        assert data, f"{self.folder}/{name} is missing"
         return from_stream(data)
 
     def _from_others(self, key: Key) -> StoredAnswer | None:

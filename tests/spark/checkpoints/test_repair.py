@@ -149,7 +149,7 @@ def test_epochs_with_processing_time_windows_are_not_repeated_at_another_time(st
     data = _as_it_was(stopped("memory"))
     _damage(data, "state of several epochs")
     with pytest.raises(CheckpointDamaged, match="windows use processing time"):
-        repair(folder(data / "checkpoint"), replayable=True, by_clock=True)
+        repair(folder(data / "checkpoint"), replayable=True, processing_time=True)
     repair(folder(data / "checkpoint"), replayable=True)
 
 

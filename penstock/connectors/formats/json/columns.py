@@ -23,6 +23,7 @@ from penstock.connectors.formats.json.scalars import NON_FINITE, decoded, wide_d
 from penstock.connectors.formats.text_columns import convert, instants, plain_times
 
 KEY, VALUE = "key", "value"
+DUPLICATE_KEY = "duplicate map key"
 _FRACTION = re.compile(r"(\d\.\d{6})\d+")
 # Numbers that may be times, long fractions, small letters, and escapes, which may hide any of them.
 _TIME = re.compile(rb'[:\[,][ \t\r]*-?(\d{9}|\d+(\.\d+)?e|0)|\d\.\d{7}|\d[tz]["\d]|\\u', re.IGNORECASE)
@@ -88,8 +89,7 @@ def _refuse_same_keys(keys: pa.Array, rows: pa.Array) -> None:
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     pairs = rows.to_numpy(zero_copy_only=False).astype(np.int64) * (codes.max(initial=0) + 1) + codes
     if len(np.unique(pairs)) < len(pairs):
-        message = "a key of a map is there twice"
-        raise pa.ArrowInvalid(message)
+        raise pa.ArrowInvalid(DUPLICATE_KEY)
 
 
 def holds_interval(kind: pa.DataType) -> bool:

@@ -13,7 +13,14 @@ import pyarrow as pa
 from pyarrow import json as pajson
 
 from penstock.connectors.formats.epoch_times import RULE, ZONED, epoch_us
-from penstock.connectors.formats.json.columns import DocumentRewriter, holds_interval, holds_nested_key, typed, wire
+from penstock.connectors.formats.json.columns import (
+    DUPLICATE_KEY,
+    DocumentRewriter,
+    holds_interval,
+    holds_nested_key,
+    typed,
+    wire,
+)
 from penstock.connectors.formats.json.layout import LayoutReader
 from penstock.connectors.formats.json.scalars import NON_FINITE, is_base64, refuse_overflow
 from penstock.connectors.formats.text import LineDecoder
@@ -118,7 +125,7 @@ class JsonDecoder(LineDecoder):
             try:
                 _Columns(pa.schema([self._arrow.field(field.name)])).read(line)
             except pa.ArrowInvalid as error:
-                if "a key of a map" in str(error):
+                if DUPLICATE_KEY in str(error):
                     return f"column {field.name}: {error}"
                 if "twice" in str(error):
                     return f"column {field.name}: the key is there twice"
