@@ -197,6 +197,34 @@ class RequestRefused(SettingsError):
     """The job manager refused the request; nothing was changed."""
 
 
+class UnknownJob(SettingsError):
+    """The job manager does not have this job, or this version, run, command or savepoint of it."""
+
+
+class JobExists(SettingsError):
+    """Another job of the job manager has this name."""
+
+
+class NewerStore(SettingsError):
+    """The store of the job manager was written by a newer version of Penstock."""
+
+
+class BadCursor(SettingsError):
+    """A cursor that no list of the job manager returned."""
+
+
+class BadArchive(SettingsError):
+    """A zip file that is damaged, too large, or would write outside of its folder."""
+
+
+class MissingSecret(SettingsError):
+    """A secret that is referred to cannot be found, or others may read its file."""
+
+
+class AccessDenied(SettingsError):
+    """The role of a token does not allow this action."""
+
+
 class CheckpointError(PenstockError):
     """The checkpoint cannot be used; it was not changed."""
 
@@ -289,6 +317,14 @@ class NoJobManager(RunError):
 
 class JobFailed(RunError):
     """A job of the job manager failed, or a command to it did."""
+
+
+class StoreUnavailable(RunError):
+    """The database of the job manager does not answer."""
+
+
+class Fenced(RunError):
+    """Another job manager has taken over; this one may not write any more."""
 
 
 def choices(label: str, names: Iterable[str], wrong: str | None = None) -> str:
