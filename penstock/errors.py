@@ -9,14 +9,15 @@ PenstockError                 .node .hint .transient, exit code
 ├── SettingsError      (2)    the settings or the environment are wrong
 │   ├── UnknownSetting, MissingInput, MissingJava, BadEntry, MissingPart
 │   ├── UnknownTopic, UnknownGroup, BrokerRefused, CannotReplay
-│   └── UnknownJob, AccessDenied, RequestRefused
+│   ├── UnknownJob, JobExists, AccessDenied, RequestRefused, MissingSecret
+│   └── BadArchive, BadCursor, NewerStore
 ├── CheckpointError    (2)    the checkpoint cannot be used
 │   ├── CheckpointInUse, CheckpointMismatch, CheckpointDamaged
 │   └── CheckpointMissing, CheckpointExists, LedgerAhead
 └── RunError           (1)    the job failed while it ran
     ├── ExpressionFailed, FunctionFailed, RowRejected, BadEmit, BadResult, BadTimer
     ├── SourceFailed, SinkFailed, NoBroker, StoreFailed, DiskFull, PortTaken, SparkFailed
-    └── NoJobManager, JobFailed
+    └── NoJobManager, JobFailed, StoreUnavailable, Fenced
 """
 
 from __future__ import annotations
@@ -197,10 +198,6 @@ class RequestRefused(SettingsError):
     """The job manager refused the request; nothing was changed."""
 
 
-class UnknownJob(SettingsError):
-    """The job manager does not have this job, or this version, run, command or savepoint of it."""
-
-
 class JobExists(SettingsError):
     """Another job of the job manager has this name."""
 
@@ -219,10 +216,6 @@ class BadArchive(SettingsError):
 
 class MissingSecret(SettingsError):
     """A secret that is referred to cannot be found, or others may read its file."""
-
-
-class AccessDenied(SettingsError):
-    """The role of a token does not allow this action."""
 
 
 class CheckpointError(PenstockError):
