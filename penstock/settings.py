@@ -130,7 +130,7 @@ def _has(settings: Settings, name: str, key: str) -> bool:
 
 NAMES = tuple(part.name for part in fields(Settings))
 # Variables with our prefix that are not settings: they control the program, its tests and its benchmarks.
-_NO_SETTINGS = re.compile(rf"{PREFIX}(DEBUG|PROFILE|PASSWORD|SERVER|TOKEN|SECRET_.*|TEST_.*|BENCH_.*)")
+_NO_SETTINGS = re.compile(rf"{PREFIX}(DEBUG|PROFILE|PASSWORD|RUN|SERVER|TOKEN|SECRET_.*|TEST_.*|BENCH_.*)")
 # A key of the file that is no setting of a pipeline: the address of the job manager.
 _SERVER = "server"
 
