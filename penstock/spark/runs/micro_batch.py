@@ -73,6 +73,7 @@ class MicroBatchRun:
         pace: Pace = "throughput",
         allow_drop: Sequence[str] = (),
         overload: Overload = "block",
+        token: int | None = None,
     ) -> None:
         self.name, self.graph, self.settings, self.until, self.pace = name, graph, settings, until, pace
         if pace == "fast" and settings.epoch_rows is None:
@@ -80,7 +81,7 @@ class MicroBatchRun:
         self.limits = rate_limits(graph, self.settings, overload)
         check_connectors(name, graph, settings)
         self.checkpoint = Checkpoint(
-            checkpoint, name, graph, settings, allow_drop=allow_drop, pace=pace, overload=overload
+            checkpoint, name, graph, settings, allow_drop=allow_drop, pace=pace, overload=overload, token=token
         )
         self.plan = self.checkpoint.plan
         self.notice: str | None = None
@@ -127,6 +128,18 @@ class MicroBatchRun:
         for writer in self.writers:
             writer.stopping.set()
         self._stopping.set()
+
+    def abort(self) -> None:
+        """Stop without finishing the epoch that is running; the next run of the checkpoint does it again."""
+        self.stop()
+        for query in self.queries:
+            # Without its JVM there is nothing left to stop.
+            with contextlib.suppress(Py4JError, ConnectionError):
+                query.stop()
+
+    def fence(self, token: int) -> None:
+        """Record the fencing token of a newer job manager in the lease of the checkpoint."""
+        self.checkpoint.lease.fence(token)
 
     @property
     def one_scan(self) -> bool:

@@ -23,6 +23,12 @@ class Runner(Protocol):
     def stop(self) -> None:
         """Ask for a clean stop: the epoch that is running is finished, and no other starts."""
 
+    def abort(self) -> None:
+        """Stop without finishing the epoch that is running; the next run of the checkpoint does it again."""
+
+    def fence(self, token: int) -> None:
+        """Record the fencing token of a newer job manager in the lease of the checkpoint."""
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end and return whether it came; raises what made the job fail."""
 
