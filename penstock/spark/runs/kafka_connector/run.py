@@ -58,6 +58,7 @@ class KafkaConnectorRun:
         until: str,
         pace: Pace,
         overload: Overload = "block",
+        token: int | None = None,
     ) -> None:
         self.name, self.graph, self.settings, self.realtime = name, graph, settings, pace == "realtime"
         if until != "stopped":
@@ -65,7 +66,7 @@ class KafkaConnectorRun:
             raise BadValue(message, node=name, hint='leave until out, or choose pace="throughput"')
         check_connectors(name, graph, settings)
         runner: RunnerKind = "real-time" if self.realtime else "kafka-connector"
-        how: dict[str, Any] = {"pace": pace, "overload": overload, "runner": runner}
+        how: dict[str, Any] = {"pace": pace, "overload": overload, "runner": runner, "token": token}
         self.checkpoint = Checkpoint(checkpoint, name, graph, settings, migrates=False, **how)
         self.notice: str | None = None
         self.error: PenstockError | None = None
@@ -97,6 +98,17 @@ class KafkaConnectorRun:
         """Ask for a clean stop: the batch that is running ends early, so that the next run need not repeat it."""
         self._stopping.set()
 
+    def abort(self) -> None:
+        """Stop without finishing the batch that is running; the next run of the checkpoint does it again."""
+        self.stop()
+        for query in self.queries:
+            with contextlib.suppress(Exception):
+                query.stop()
+
+    def fence(self, token: int) -> None:
+        """Record the fencing token of a newer job manager in the lease of the checkpoint."""
+        self.checkpoint.lease.fence(token)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end and return whether it came; raises what made the job fail."""
         finished = self._done.wait(timeout)
@@ -112,7 +124,9 @@ class KafkaConnectorRun:
             whole.rows_out += other.rows_out
             whole.rows_out_per_s += other.rows_out_per_s
             whole.late, whole.rejected = whole.late + other.late, whole.rejected + other.rejected
+            whole.filtered += other.filtered
             whole.state_rows += other.state_rows
+            whole.state_bytes += other.state_bytes
         if whole.epoch != self._lag[0]:
             self._lag = (whole.epoch, self._lag_rows())
         whole.lag_rows = self._lag[1]
