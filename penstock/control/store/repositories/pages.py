@@ -1,0 +1,76 @@
+"""Lists by pages: each cursor names the last item of the page before, so that inserts move nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Select, tuple_
+
+from penstock.errors import BadCursor
+
+Record = TypeVar("Record")
+MOST_ITEMS = 1_000
+_LONGEST = 1_000
+_INT64 = 2**63
+
+
+@dataclass(frozen=True)
+class Page(Generic[Record]):
+    """A part of a list; `next` is the cursor of the part after it, or None."""
+
+    items: tuple[Record, ...]
+    next: str | None = None
+
+
+def read_page(
+    connection: Connection,
+    query: Select[Any],
+    keys: Sequence[ColumnElement[Any]],
+    kind: Callable[..., Record],
+    cursor: str | None,
+    limit: int,
+) -> Page[Record]:
+    """Return the rows after a cursor, those with the largest keys first. The keys of two rows differ and never change."""
+    limit = min(max(limit, 1), MOST_ITEMS)
+    if cursor is not None:
+        query = query.where(tuple_(*keys) < tuple_(*decode_cursor(cursor, [key.type.python_type for key in keys])))
+    rows = connection.execute(query.order_by(*[key.desc() for key in keys]).limit(limit + 1)).all()
+    items = tuple(kind(**row._mapping) for row in rows[:limit])
+    last = [rows[limit - 1]._mapping[key.key] for key in keys] if len(rows) > limit else None
+    return Page(items, encode_cursor(last) if last else None)
+
+
+def encode_cursor(values: Sequence[float | str]) -> str:
+    """Write the keys of an item as a cursor.
+
+    >>> decode_cursor(encode_cursor([1.5, "a"]), [float, str])
+    [1.5, 'a']
+    """
+    return base64.urlsafe_b64encode(json.dumps(list(values), separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str, types: Sequence[type]) -> list[Any]:
+    """Return the keys of a cursor; refuses what `encode_cursor` did not write for keys of these types."""
+    try:
+        if len(cursor) > _LONGEST:
+            raise ValueError
+        values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        if not isinstance(values, list) or len(values) != len(types):
+            raise ValueError
+        return [_checked(value, kind) for value, kind in zip(values, types, strict=True)]
+    except (ValueError, RecursionError):
+        message = f"{cursor[:80]!r} is not a cursor of this list"
+        raise BadCursor(message, hint="pass the `next` of the page before, or no cursor for the first page") from None
+
+
+def _checked(value: Any, kind: type) -> Any:
+    if kind is float and type(value) in (int, float) and math.isfinite(value) and abs(value) < _INT64:
+        return float(value)
+    if type(value) is not kind or (kind is int and abs(value) >= _INT64):
+        raise ValueError
+    return value
