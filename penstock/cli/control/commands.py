@@ -1,0 +1,39 @@
+"""A command to a job: stored by the job manager, carried out later; its end is waited for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from penstock.cli.control.job_text import line
+from penstock.cli.control.waiting import waiting
+from penstock.cli.tables import show_json
+
+if TYPE_CHECKING:
+    from penstock.control.api.commands import Command
+    from penstock.control.client import Client
+
+
+def carry_out(client: Client, command: Command, *, wait: bool, json: bool) -> None:
+    """Wait for the end of a command and print its job; raise JobFailed if the job manager could not carry it out."""
+    if wait:
+        command = _wait(client, command)
+    if command.kind == "delete" and command.state == "done":
+        show_json(command.model_dump(mode="json")) if json else typer.echo(f"deleted {command.job}")
+        return
+    job = client.job(command.job)
+    if json:
+        show_json(job.model_dump(mode="json"))
+        return
+    typer.echo(line(job))
+    if command.message:
+        typer.echo(f"  {command.message}")
+
+
+def _wait(client: Client, command: Command) -> Command:
+    with waiting(f"{command.kind} {client.job(command.job).name}") as show:
+        for current in client.watch_command(command):
+            command = current
+            show(current.state)
+    return command
