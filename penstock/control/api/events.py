@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pydantic import ConfigDict, Field
 
-from pydantic import ConfigDict, Field, StringConstraints
+from penstock.control.api.fields import JobName, Query, Response, Time
 
-from penstock.control.api.fields import Query, Response, Time
-
-JobName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
 SUBSCRIBED = "subscribed"
+MISSED = "missed"
 
 
 class Event(Response):
     """One event. Further fields depend on its kind.
 
-    The first one is of kind `subscribed`: what happens after it is not missed. One whose `missed` is above 0 follows
+    The first one is of kind `subscribed`: what happens after it is sent. One of kind `missed` stands for so many
     events that were dropped because the client read too slowly: get the jobs again.
     """
 

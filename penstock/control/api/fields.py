@@ -67,6 +67,8 @@ def _utc(value: datetime) -> datetime:
 
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_PLAIN)]
+# A job by its id or its name, as in a path.
+JobName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
 Object = Annotated[dict[str, Any], AfterValidator(storable)]
 Time = Annotated[datetime, AfterValidator(_utc)]
 MaskedText = Annotated[str, AfterValidator(mask_text)]
