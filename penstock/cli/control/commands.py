@@ -19,8 +19,8 @@ def carry_out(client: Client, command: Command, *, wait: bool, json: bool) -> No
     """Wait for the end of a command and print its job; raise JobFailed if the job manager could not carry it out."""
     if wait:
         command = _wait(client, command)
-    if command.kind == "delete" and command.state == "done":
-        show_json(command.model_dump(mode="json")) if json else typer.echo(f"deleted {command.job}")
+    if command.kind == "delete":
+        show_json(command.model_dump(mode="json")) if json else typer.echo(f"delete {command.job}: {command.state}")
         return
     job = client.job(command.job)
     if json:
@@ -32,7 +32,7 @@ def carry_out(client: Client, command: Command, *, wait: bool, json: bool) -> No
 
 
 def _wait(client: Client, command: Command) -> Command:
-    with waiting(f"{command.kind} {client.job(command.job).name}") as show:
+    with waiting(f"{command.kind} {command.job}") as show:
         for current in client.watch_command(command):
             command = current
             show(current.state)

@@ -18,7 +18,7 @@ def logs(
     client: Client,
     job: JobName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
-    tail: Annotated[int, typer.Option(min=0, help="Start with the last N lines.")] = 100,
+    tail: Annotated[int, typer.Option(min=0, max=100_000, help="Start with the last N lines.")] = 100,
     json: Annotated[bool, typer.Option("--json", help="Print each line as a JSON object.")] = False,
 ) -> None:
     """Print the output of a job's driver: its own lines, Spark's, and what the pipeline prints.

@@ -153,7 +153,7 @@ class Client:
 
     def savepoint(self, job: str, name: str | None = None) -> Command:
         """Create a savepoint of a running job; without a name, one by the time."""
-        return self._command(job, "savepoints", **({"name": name} if name else {}))
+        return self._command(job, "savepoints", name=name)
 
     def delete(self, job: str) -> Command:
         """Delete a job that has ended, with its history and its checkpoint."""
@@ -227,7 +227,7 @@ class Client:
 
     def tokens(self) -> list[Token]:
         """Return the tokens of the job manager, without their texts."""
-        return [read(Token, item) for item in self._items("/tokens")]
+        return [read(Token, item) for item in read(Page[Any], self._http.get("/tokens")).items]
 
     def create_token(self, name: str, role: Role = "viewer") -> NewToken:
         """Create a token; its text is in this response only."""
@@ -245,7 +245,7 @@ class Client:
         return "/".join(["/jobs", self.job(job).id, *rest])
 
     def _command(self, job: str, kind: str, **arguments: Any) -> Command:
-        response = self._http.request("POST", self._path(job, kind), json=arguments)
+        response = self._http.request("POST", self._path(job, kind), **({"json": arguments} if arguments else {}))
         return read(Command, json_of(response))
 
     def _page(self, job: str, what: str, limit: int) -> list[Any]:
