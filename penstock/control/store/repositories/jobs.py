@@ -158,9 +158,11 @@ class Jobs(Repository):
 
     def counts(self) -> dict[str, int]:
         """Return how many jobs are in each state."""
-        query = select(jobs.c.state, func.count()).where(jobs.c.deleted_at.is_(None)).group_by(jobs.c.state)
+        query = (
+            select(jobs.c.state, func.count().label("jobs")).where(jobs.c.deleted_at.is_(None)).group_by(jobs.c.state)
+        )
         with self._reading() as connection:
-            return {state: count for state, count in connection.execute(query)}
+            return {row.state: row.jobs for row in connection.execute(query.group_by(jobs.c.state))}
 
     def update(self, job: str, **changes: Unpack[JobChanges]) -> None:
         """Change fields of a job; raises UnknownJob."""

@@ -35,7 +35,7 @@ def read_page(
     cursor: str | None,
     limit: int,
 ) -> Page[Record]:
-    """Return the rows after a cursor, those with the largest keys first. The keys of two rows differ and never change."""
+    """Return the rows after a cursor, the largest keys first. No two rows have the same keys, and keys never change."""
     limit = min(max(limit, 1), MOST_ITEMS)
     if cursor is not None:
         query = query.where(tuple_(*keys) < tuple_(*decode_cursor(cursor, [key.type.python_type for key in keys])))

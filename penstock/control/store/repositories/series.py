@@ -48,7 +48,7 @@ class SeriesStore(Repository):
     """Series by job, metric and node."""
 
     def record(self, samples: Iterable[Sample]) -> int:
-        """Add samples to their buckets, all in one statement; return how many series were over the bound and left out."""
+        """Add samples to their buckets, all in one statement; return how many series were left out by the bound."""
         buckets = rolled_up(samples)
         names = {key.name for key in buckets}
         if not names:
@@ -74,7 +74,7 @@ class SeriesStore(Repository):
         end: float | None = None,
         resolution: int | None = None,
     ) -> list[Series]:
-        """Return series of a job, of the last hour by default; without a resolution, the finest that covers the range."""
+        """Return series of a job, of the last hour by default; the default resolution is the finest for the range."""
         now = self._clock()
         end = now if end is None else end
         start = end - 3_600 if start is None else start
