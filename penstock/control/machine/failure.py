@@ -22,9 +22,9 @@ class Failure:
 
     @property
     def summary(self) -> str:
-        """The cause in one line.
+        r"""The cause in one line.
 
-        >>> Failure("NoBroker", "no broker at localhost:9092\\nconnection refused").summary
+        >>> Failure("NoBroker", "no broker at localhost:9092\nconnection refused").summary
         'NoBroker: no broker at localhost:9092'
         """
         lines = self.message.strip().splitlines()

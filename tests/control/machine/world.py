@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from penstock.control.machine.draft import Timeouts, Transition
 from penstock.control.machine.events import (
@@ -87,7 +88,7 @@ class World:
         """Check the laws of one step."""
         job = transition.job
         path = (before.state, *transition.states)
-        for earlier, later in zip(path, path[1:], strict=False):
+        for earlier, later in pairwise(path):
             assert later in ALLOWED[earlier], f"{event} leads from {earlier} to {later}"
         assert path[-1] is job.state
         assert transition.cause or not transition.states, f"{event} changes the state without a cause"
