@@ -39,13 +39,14 @@ UnknownColumn: aggregate 'vwap': unknown column 'pirce' in "sum(pirce * size) / 
 ```
 """
 REST = """\
-The API of the [job manager](../how-to/jobs.md). Its complete schema (OpenAPI 3.1) is at `/api/v1/openapi.json` of a running one; `ps.Client` and the command line use
-the same API.
+The API of the [job manager](../how-to/jobs.md). A running one has the complete schema (OpenAPI 3.1) at
+`/api/v1/openapi.json`. `ps.Client` and the command line use the same API.
 
 - Every error is `application/problem+json` with `title` (the class of the [error](errors.md)), `detail` and `hint`.
 - `{job}` is the id or the name of a job.
 - Lists have `items` and `next`, the value of `cursor` for the next page, or null.
-- Commands are stored and carried out afterwards: the response (202) is a command whose `state` is `open`, `done` or `failed`.
+- Commands are stored and carried out afterwards: the response (202) is a command whose `state` is `open`, `done` or
+  `failed`.
 - With tokens, send `Authorization: Bearer TOKEN`; the table has the role that each request needs.
 - `WS /api/v1/events` sends events as they happen, `?job=` those of one job."""
 DECISIONS = """\
