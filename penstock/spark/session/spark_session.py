@@ -93,6 +93,11 @@ def with_jars(settings: Settings, name: str) -> Settings:
     return replace(settings, spark={**settings.spark, "spark.jars": wanted})
 
 
+def has_jvm() -> bool:
+    """Return whether this process has started a JVM; what it inherits of the environment is fixed then."""
+    return SparkContext._gateway is not None
+
+
 def share_session() -> None:
     """Refuse from now on other settings, for which the session would be stopped: several jobs run on it."""
     global _is_shared
