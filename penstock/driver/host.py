@@ -151,9 +151,11 @@ class DriverHost:
     def _refuse(self, assignment: Assignment) -> None:
         busy = [job for job in self._jobs.values() if job.state != "ended"]
         if self._exiting or self._over.is_set():
-            raise Rejected("the driver is ending")
+            text = "the driver is ending"
+            raise Rejected(text)
         if busy and (assignment.pool is None or assignment.pool != self._pool):
-            raise Rejected(f"the driver runs job {busy[0].id}, in {self._named_pool}")
+            text = f"the driver runs job {busy[0].id}, in {self._named_pool}"
+            raise Rejected(text)
 
     @property
     def _named_pool(self) -> str:
@@ -171,7 +173,8 @@ class DriverHost:
         elif kind == "savepoint" and isinstance(savepoint, str):
             job.create_savepoint(savepoint)
         else:
-            raise Rejected(f"a message of type {kind!r} is not known, or lacks a field")
+            text = f"a message of type {kind!r} is not known, or lacks a field"
+            raise Rejected(text)
 
     def _cancel(self, job: DriverJob) -> None:
         job.cancel()

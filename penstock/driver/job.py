@@ -110,7 +110,11 @@ class DriverJob:
 
     def describe(self) -> Message:
         """Return the job's state and progress for a heartbeat; asks nobody, so that it never waits."""
-        return {"state": self.state, "attempt": self.assignment.attempt, **describe_progress(self._shown, self._clock())}
+        return {
+            "state": self.state,
+            "attempt": self.assignment.attempt,
+            **describe_progress(self._shown, self._clock()),
+        }
 
     # --- in threads of the job -------------------------------------------------------------------
 

@@ -180,7 +180,8 @@ def _is_free(file: IO[bytes]) -> bool:
 
 def _holder(path: Path) -> str:
     holder = _read_holder(path)
-    return f" (pipeline '{holder['pipeline']}', process {holder['pid']})" if {"pipeline", "pid"} <= holder.keys() else ""
+    known = {"pipeline", "pid"} <= holder.keys()
+    return f" (pipeline '{holder['pipeline']}', process {holder['pid']})" if known else ""
 
 
 def _read_holder(path: Path) -> dict[str, Any]:
