@@ -33,13 +33,6 @@ BUSY = Answer(503, {"type": "about:blank", "title": "x", "status": 503, "detail"
 FOUND = Answer(200, JOB)
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("PENSTOCK_SERVER", "PENSTOCK_TOKEN", "PENSTOCK_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def server() -> Iterator[ScriptedServer]:
     with scripted_server() as server:
