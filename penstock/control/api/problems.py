@@ -21,8 +21,8 @@ class FieldProblem(Response):
 class Problem(Response):
     """What went wrong, and what to do about it.
 
-    `type` is `urn:penstock:error:CLASS` with the class of the error in `penstock.errors`, whose text is `node`, `detail`
-    and `hint`; or `about:blank` where the status says all.
+    `type` is `urn:penstock:error:CLASS` with the class of the error in `penstock.errors`, whose text is `node`,
+    `detail` and `hint`; or `about:blank` where the status says all.
     """
 
     type: str = Field(examples=["urn:penstock:error:UnknownJob"])

@@ -1,0 +1,100 @@
+"""The schema is complete and true: schemathesis finds no 500 and no undocumented answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from penstock.control.machine.states import JobState
+from penstock.control.rest.app import create_app
+from penstock.control.rest.problems import SCHEMA_PATH
+from tests.control.rest.memory_manager import MemoryManager
+from tests.control.rest.serving import serving
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+EXAMPLES = 8
+
+
+def operations() -> list[tuple[str, str, dict[str, Any]]]:
+    paths = create_app(MemoryManager()).openapi()["paths"]
+    return [(method, path, about) for path, each in paths.items() for method, about in each.items()]
+
+
+@pytest.mark.parametrize(("method", "path", "about"), operations())
+def test_an_operation_is_described(method: str, path: str, about: dict[str, Any]) -> None:
+    assert about["operationId"]
+    assert about["description"].endswith((".", "away."))
+    responses = about["responses"]
+    assert any(status.startswith("2") for status in responses)
+    errors = {status: response for status, response in responses.items() if status >= "400"}
+    assert {"500"} <= {*errors}
+    assert all({*response["content"]} == {"application/problem+json"} for response in errors.values())
+    if path.startswith("/api/"):
+        assert {"401", "403", "422", "503"} <= {*errors}
+        assert about["x-role"] in ("viewer", "operator", "admin")
+    if "{job}" in path:
+        assert "404" in errors
+
+
+def test_operations_have_different_ids() -> None:
+    names = [about["operationId"] for _, _, about in operations()]
+    assert len(names) == len(set(names))
+
+
+def test_the_schema_refers_to_nothing_that_is_missing() -> None:
+    schema = create_app(MemoryManager()).openapi()
+    known = schema["components"]["schemas"]
+    assert {name for name in references(schema)} <= {*known}
+    assert "HTTPValidationError" not in known
+
+
+def references(part: Any) -> Iterator[str]:
+    if isinstance(part, dict):
+        if isinstance(part.get("$ref"), str):
+            yield part["$ref"].rpartition("/")[2]
+        for value in part.values():
+            yield from references(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from references(value)
+
+
+@pytest.fixture(scope="module")
+def api_schema() -> Iterator[Any]:
+    manager = MemoryManager()
+    manager.add("vwap"), manager.add("0", JobState.STOPPED)
+    with serving(create_app(manager)) as url:
+        yield schemathesis.openapi.from_url(url + SCHEMA_PATH).exclude(operation_id="stream_events")
+
+
+schema = schemathesis.pytest.from_fixture("api_schema")
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_no_answer_is_a_500_or_undocumented(case: schemathesis.Case) -> None:
+    case.call_and_validate(checks=CHECKS, timeout=10)
