@@ -84,6 +84,7 @@ def describe_progress(progress: Progress, now: float) -> Message:
         "watermark": progress.watermark.isoformat() if progress.watermark else None,
         "watermark_lag_ms": _watermark_lag(progress.watermark, now),
         "lag": progress.lag_rows,
+        "partition_lags": progress.partition_lags,
         "state_rows": progress.state_rows,
         "state_bytes": progress.state_bytes,
         "backpressure": progress.backpressure_ratio,

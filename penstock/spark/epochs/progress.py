@@ -74,17 +74,25 @@ class ProgressReporter:
         whole.state_rows = sum(operator["numRowsTotal"] for operator in operators)
         whole.state_bytes = sum(operator["memoryUsedBytes"] for operator in operators)
         whole.phases = _phases(spark)
-        whole.lag_rows = self._lag()
+        whole.lag_rows, whole.partition_lags = self._lag()
         self._shown, self._epochs = whole, epochs
 
-    def _lag(self) -> int | None:
+    def _lag(self) -> tuple[int | None, dict[str, dict[str, int]]]:
+        """Return the lag of all sources, None if one does not know it, and of those with partitions by partition."""
+        behind: list[int | None] = []
+        by_source: dict[str, dict[str, int]] = {}
         try:
-            behind = [read.source.lag(self._offsets(read)) for read in self._graph.reads]
+            for read in self._graph.reads:
+                offsets = self._offsets(read)
+                lags = read.source.partition_lags(offsets)
+                behind.append(read.source.lag(offsets) if lags is None else sum(lags.values()))
+                if lags is not None:
+                    by_source[self._graph.name(read)] = dict(lags)
         except PenstockError:
             # A source that does not answer makes the query wait or fail; a metric must not.
-            return None
+            return None, {}
         known = [rows for rows in behind if rows is not None]
-        return sum(known) if len(known) == len(behind) else None
+        return sum(known) if len(known) == len(behind) else None, by_source
 
 
 def _together(parts: list[Progress]) -> Progress:
