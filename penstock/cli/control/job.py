@@ -136,7 +136,11 @@ def versions(client: Client, job: JobName, limit: Limit = 100, json: Json = Fals
 
 @app.command()
 @on_server
-def plan(client: Client, job: JobName) -> None:
+def plan(
+    client: Client,
+    job: JobName,
+    json: Annotated[bool, typer.Option("--json", help="For scripts: a plan is always printed as JSON.")] = True,
+) -> None:
     """Print the physical plan of a job's current version as JSON.
 
     Example: penstock job plan vwap

@@ -74,6 +74,7 @@ def create_in_store(url: str, name: str, role: Role) -> NewToken:
     from penstock.control.store.store import Store
 
     with Store(url) as opened:
+        opened.migrate()
         made = Access(opened.tokens).create(name, StoredRole(role))
     created = datetime.fromtimestamp(made.token.created_at, UTC)
     return NewToken(id=made.token.id, name=name, role=role, created_at=created, token=made.text)

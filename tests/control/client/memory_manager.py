@@ -79,9 +79,7 @@ class MemoryManager:
     def change(self, job: str, **fields: Any) -> None:
         self.jobs[job] = self.jobs[job].model_copy(update=fields)
 
-    def submit(
-        self, submission: Submission, source: Source, caller: Caller, key: IdempotencyKey | None
-    ) -> Submitted:
+    def submit(self, submission: Submission, source: Source, caller: Caller, key: IdempotencyKey | None) -> Submitted:
         if b"pirce" in source.content:
             message = "unknown column 'pirce'"
             raise UnknownColumn(message, node="aggregate 'vwap'", hint=choices("columns here", ["price"], "pirce"))

@@ -152,9 +152,7 @@ def test_a_command_that_fails_is_raised(client: ps.Client, manager: MemoryManage
         client.wait(client.restart("vwap"))
 
 
-def test_an_update_sends_the_new_source_and_what_changes(
-    client: ps.Client, manager: MemoryManager, file: Path
-) -> None:
+def test_an_update_sends_the_new_source_and_what_changes(client: ps.Client, manager: MemoryManager, file: Path) -> None:
     job = manager.add("vwap")
     client.wait(client.update("vwap", f"{file}:prices", allow_drop=True, window="1m"))
     client.wait(client.update("vwap", file))
