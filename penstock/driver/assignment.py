@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from penstock.errors import BadValue, choices
+from penstock.secret_references import from_environment, with_values
 
 FILE = "assignment.json"
 Until = Literal["stopped", "drained", "ended"]
@@ -23,7 +24,7 @@ class Assignment:
 
     job, name, attempt  the job's id and name, and how often it was started
     target, entry       path of the Python file, and the name of the pipeline in it; None if it has only one
-    arguments           arguments of the entry function
+    arguments           arguments of the entry function; these and settings may refer to secrets: `${secret:NAME}`
     until, settings, checkpoint, allow_drop  as of `Pipeline.start`; settings as of `Settings.load`
     savepoints          folder of the job's savepoints; None is the setting's
     token               fencing token of the manager
@@ -83,6 +84,13 @@ def read_assignment(content: Mapping[str, Any]) -> Assignment:
             message = f"assignment: {name} is not a JSON object"
             raise BadValue(message)
     return Assignment(**{**given, "allow_drop": tuple(given.get("allow_drop", ()))})
+
+
+def with_secrets(assignment: Assignment, environment: Mapping[str, str]) -> Assignment:
+    """Return an assignment with the values of the secrets that its settings and arguments refer to."""
+    find = from_environment(environment)
+    settings, arguments = with_values(assignment.settings, find), with_values(assignment.arguments, find)
+    return replace(assignment, settings=settings, arguments=arguments)
 
 
 def read_assignment_file(path: Path) -> Assignment | None:

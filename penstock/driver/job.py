@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from penstock.driver.outcome import Ending, Outcome, outcome_path
 from penstock.driver.runtime import Run, Runtime
 from penstock.errors import PenstockError
 from penstock.report import Progress
+from penstock.secret_references import PREFIX
 
 POLL_SECONDS = 0.05
 JobState = Literal["loading", "running", "stopping", "ended"]
@@ -203,7 +205,9 @@ class DriverJob:
 
     @property
     def _secrets(self) -> list[str]:
-        return list(self.assignment.environment.values())
+        """The values that no error may show: those of this job, and those that the process was started with."""
+        inherited = (value for name, value in os.environ.items() if name.startswith(PREFIX))
+        return [*self.assignment.environment.values(), *inherited]
 
     def _event(self, kind: str, fields: Mapping[str, Any]) -> None:
         self._emit(self.id, kind, fields)

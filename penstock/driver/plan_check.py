@@ -1,6 +1,7 @@
 """`python -m penstock.driver.plan_check ASSIGNMENT`: build a job's plan without Spark, within limits, and print it.
 
-The result is one JSON object on standard output: `{"ok": true, "pipeline": NAME, "plan": {...}, "explain": TEXT}`, or
+The result is one JSON object on standard output: `{"ok": true, "pipeline": NAME, "plan": {...}, "explain": TEXT,
+"changes": {"changed", "summary", "table", "lost"} or null}`, where `changes` compares with the job's checkpoint; or
 `{"ok": false, "error": {...}, "text": TEXT}` with what `penstock explain` prints. What the user's code prints goes to
 standard error. The caller passes a clean environment, and kills the process when it takes too long.
 """
@@ -13,7 +14,12 @@ import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.driver.assignment import Assignment
+    from penstock.pipeline import Pipeline
+    from penstock.plan.physical.plan import PhysicalPlan
 
 CPU_SECONDS = 30
 MEMORY_BYTES = 2 * 1024**3
@@ -73,7 +79,27 @@ def _plan(path: Path) -> dict[str, Any]:
     settings = Settings.load(**assignment.settings)
     pipeline = load_entry(assignment.entry_point, assignment.sets)
     plan = masked_texts(pipeline.physical_plan(settings))
-    return {"ok": True, "pipeline": pipeline.name, "plan": json.loads(plan.to_json()), "explain": explain(plan)}
+    shown = {
+        "plan": json.loads(plan.to_json()),
+        "explain": explain(plan),
+        "changes": _changes(assignment, pipeline, plan),
+    }
+    return {"ok": True, "pipeline": pipeline.name, **shown}
+
+
+def _changes(assignment: Assignment, pipeline: Pipeline, plan: PhysicalPlan) -> dict[str, Any] | None:
+    """Return what becomes of the state in the job's checkpoint; None if it has none yet, or it is not on this disk."""
+    from penstock.plan.changes import compare
+    from penstock.spark.checkpoints.identity import data_folder, new_identity, read_identity
+    from penstock.storage.folders import folder
+
+    root = folder(assignment.checkpoint)
+    found = read_identity(data_folder(root)) if root.local is not None else None
+    if found is None or not found.plan:
+        return None
+    changes = compare(found.version.nodes, new_identity(plan, pipeline.graph).version.nodes)
+    lost = [name for name in changes.of("lost") if name not in assignment.allow_drop]
+    return {"changed": bool(changes), "summary": changes.summary, "table": changes.table, "lost": lost}
 
 
 def _failed(error: Exception) -> dict[str, Any]:

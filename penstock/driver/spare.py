@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.pipeline import Pipeline
+from penstock.secret_references import from_environment, with_values
 from penstock.settings import Settings
 from penstock.sinks import collect
 from penstock.sources import from_items
@@ -23,7 +25,7 @@ def start_spare(content: Mapping[str, Any]) -> None:
 
     A JVM that has just started spends seconds on loading and compiling classes, and on its first Python processes.
     """
-    settings = Settings.load(**content)
+    settings = Settings.load(**with_values(content, from_environment(os.environ)))
     session(settings)
     with contextlib.suppress(PenstockError):
         _warm_up(settings)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.driver.assignment import Assignment
+from penstock.driver.assignment import Assignment, with_secrets
 from penstock.driver.restore import restore_once
 from penstock.driver.runtime import Run
 from penstock.driver.user_code import PATH, UserCode
@@ -37,6 +37,7 @@ class SparkRuntime:
         """Load the job's pipeline, restore its savepoint and start it."""
         with self._starting:
             os.environ.update(assignment.environment)
+            assignment = with_secrets(assignment, os.environ)
             settings = job_settings(assignment)
             pipeline = self._code.load(assignment)
             notice = restore_once(assignment, pipeline.name, folder(_savepoints(assignment, settings)))
@@ -47,7 +48,7 @@ class SparkRuntime:
 
     def savepoint(self, assignment: Assignment, name: str) -> dict[str, Any]:
         """Create a savepoint of a job, which may be running."""
-        target = folder(_savepoints(assignment, job_settings(assignment)))
+        target = folder(_savepoints(assignment, job_settings(with_secrets(assignment, os.environ))))
         made = create_savepoint(folder(assignment.checkpoint), target, name)
         epochs = {query: saved.epoch for query, saved in made.queries.items()}
         return {"path": str(target / name), "bytes": made.bytes, "files": made.files, "epochs": epochs}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.driver.assignment import read_assignment, read_assignment_file
-from penstock.errors import BadValue
+from penstock.driver.assignment import read_assignment, read_assignment_file, with_secrets
+from penstock.errors import BadValue, MissingSecret
 
 LEAST = {"job": "j1", "target": "/v/job.py", "checkpoint": "/c"}
 
@@ -47,3 +47,13 @@ def test_an_assignment_file_may_be_missing_but_not_broken(tmp_path: Path) -> Non
 
 def test_secrets_are_not_shown() -> None:
     assert "hunter2" not in repr(read_assignment({**LEAST, "environment": {"P": "hunter2"}}))
+
+
+def test_secrets_are_put_into_settings_and_arguments() -> None:
+    settings = {"connections": {"db": "postgresql://ada:${secret:CRM}@db/shop"}}
+    found = read_assignment({**LEAST, "settings": settings, "arguments": {"key": "${secret:API}"}})
+    filled = with_secrets(found, {"PENSTOCK_SECRET_CRM": "abc", "PENSTOCK_SECRET_API": "xyz"})
+    assert filled.settings == {"connections": {"db": "postgresql://ada:abc@db/shop"}}
+    assert filled.sets == ["key=xyz"]
+    with pytest.raises(MissingSecret):
+        with_secrets(found, {})
