@@ -30,9 +30,7 @@ AllowedHosts = Annotated[
 ]
 SparkMaster = Annotated[
     str | None,
-    typer.Option(
-        metavar="MASTER", help="Spark's master of all jobs, such as spark://HOST:7077; default: this machine."
-    ),
+    typer.Option(metavar="MASTER", help="Spark's master of all jobs, as spark://HOST:7077; default: this machine."),
 ]
 
 

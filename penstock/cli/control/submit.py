@@ -46,7 +46,11 @@ def submit(
     ] = None,
     autoscale: Annotated[
         str | None,
-        typer.Option(metavar="POLICY", help="Autoscaling policy, such as lag:max_parallelism=8 or utilisation."),
+        typer.Option(
+            metavar="POLICY",
+            help="Autoscaling policy: lag:up=10000,down=100,maximum=8, latency:up=5s,down=1s, utilisation:target=0.7, "
+            "throughput or custom:expression=ceil(lag / 5000).",
+        ),
     ] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of the driver, such as 2g.")] = None,
     cores: Annotated[float | None, typer.Option(min=0.1, help="Cores that the job needs to start.")] = None,
