@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
-from pydantic_core import PydanticCustomError
 
 from penstock.errors import choices
 from penstock.masking import HIDDEN, is_secret, masked_text
@@ -47,19 +46,22 @@ def mask(value: Any, name: str = "") -> Any:
 
 def storable(value: Any, depth: int = 0) -> Any:
     """Return a JSON value as it is; refuse what a database or a JSON text cannot hold."""
-    if depth > _DEEPEST:
-        raise PydanticCustomError("too_deep", "is nested too deeply")
-    if isinstance(value, str) and "\x00" in value:
-        raise PydanticCustomError("nul_character", "contains a NUL character")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise PydanticCustomError("not_finite", "contains NaN or Infinity, which JSON does not have")
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            storable(key, depth), storable(part, depth + 1)
-    elif isinstance(value, list):
-        for part in value:
-            storable(part, depth + 1)
+    if reason := _unstorable(value, depth):
+        raise ValueError(reason)
+    parts = [*value, *value.values()] if isinstance(value, Mapping) else value if isinstance(value, list) else []
+    for part in parts:
+        storable(part, depth + 1)
     return value
+
+
+def _unstorable(value: Any, depth: int) -> str | None:
+    if depth > _DEEPEST:
+        return "is nested too deeply"
+    if isinstance(value, str) and "\x00" in value:
+        return "contains a NUL character"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "contains NaN or Infinity, which JSON does not have"
+    return None
 
 
 def _utc(value: datetime) -> datetime:
@@ -93,10 +95,9 @@ class Request(BaseModel):
         known = {field.alias or name for name, field in cls.model_fields.items()}
         for name in given if isinstance(given, Mapping) else ():
             if name not in known:
-                # The name comes from the request and may be long; a brace would be a placeholder.
-                shown = repr(str(name)[:50]).replace("{", "(").replace("}", ")")
-                hint = choices("fields", sorted(known), str(name)[:50])
-                raise PydanticCustomError("unknown_field", f"unknown field {shown}; {hint}")  # type: ignore[misc]
+                given_name = str(name)[:50]  # it comes from the request and may be long
+                message = f"unknown field {given_name!r}; {choices('fields', sorted(known), given_name)}"
+                raise ValueError(message)
         return given
 
 

@@ -7,12 +7,12 @@ from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.control.broker.broker import Broker
 from penstock.control.rest import cluster, commands, events, history, jobs, logs, topics
 from penstock.control.rest.audit import Audit
-from penstock.control.rest.body_limits import BodyLimits, BodySizes
+from penstock.control.rest.body_limits import BODY_SIZES, BodyLimits, BodySizes
 from penstock.control.rest.documentation import document
 from penstock.control.rest.guard import Guard
 from penstock.control.rest.manager import Access, Manager, Principal
@@ -29,7 +29,7 @@ class NoTokens:
         """Return False."""
         return False
 
-    def authenticate(self, token: str) -> Principal | None:
+    def authenticate(self, token: str, /) -> Principal | None:
         """Return None: there is no token."""
         return None
 
@@ -41,7 +41,7 @@ def create_app(
     *,
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
-    sizes: BodySizes = BodySizes(),
+    sizes: BodySizes = BODY_SIZES,
     dashboard: ASGIApp | None = None,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
@@ -50,9 +50,7 @@ def create_app(
     `hosts` are names that the server is reached by, besides those of loopback: others are refused. `origins` are
     websites whose pages may use it (CORS); none by default. `dashboard` gets every path that the API does not have.
     """
-    app = FastAPI(
-        openapi_url=SCHEMA_PATH, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan
-    )
+    app = FastAPI(openapi_url=SCHEMA_PATH, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.manager, app.state.broker, app.state.event_texts = manager, broker, events.EventTexts()
     for noun in (jobs, commands, history, logs, events, cluster, topics):
         app.include_router(noun.router, prefix=PREFIX)
@@ -60,7 +58,7 @@ def create_app(
     handle_errors(app)
     document(app)
     if dashboard is not None:
-        app.mount("/", dashboard)
+        app.router.default = _pages(dashboard, app.router.default)
     app.add_middleware(Audit, manager=manager)
     app.add_middleware(BodyLimits, sizes=sizes)
     app.add_middleware(Guard, access=access or NoTokens(), hosts=hosts, origins=origins)
@@ -72,3 +70,11 @@ def create_app(
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],
         )
     return app
+
+
+def _pages(dashboard: ASGIApp, otherwise: ASGIApp) -> ASGIApp:
+    async def pages(scope: Scope, receive: Receive, send: Send) -> None:
+        is_page = scope["type"] == "http" and not scope["path"].startswith("/api/")
+        await (dashboard if is_page else otherwise)(scope, receive, send)
+
+    return pages

@@ -19,6 +19,9 @@ class BodySizes:
     other: int = 4 * 1024 * 1024
 
 
+BODY_SIZES = BodySizes()
+
+
 class BodyLimits:
     """Refuses bodies above the limits; at most the limit of one is ever read."""
 

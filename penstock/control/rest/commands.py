@@ -52,9 +52,7 @@ def restart_job(job: JobPath, manager: TheManager, caller: TheCaller, response: 
 
 
 @router.post("/jobs/{job}/rescale", **_accepts("rescale_job"))
-def rescale_job(
-    job: JobPath, manager: TheManager, caller: TheCaller, response: Response, body: Rescale
-) -> Command:
+def rescale_job(job: JobPath, manager: TheManager, caller: TheCaller, response: Response, body: Rescale) -> Command:
     """Stop with a savepoint, and go on with another parallelism."""
     return _accepted(manager.request(job, "rescale", {"parallelism": body.parallelism}, caller), response)
 

@@ -73,7 +73,7 @@ class Access(Protocol):
     def required(self) -> bool:
         """Return whether requests need a token: as soon as there is one, or the server listens beyond loopback."""
 
-    def authenticate(self, token: str) -> Principal | None:
+    def authenticate(self, token: str, /) -> Principal | None:
         """Return the holder of a token; None if there is none, or it has expired."""
 
 
@@ -92,9 +92,7 @@ class Subscription(Protocol):
 class JobRequests(Protocol):
     """What changes jobs."""
 
-    def submit(
-        self, submission: Submission, source: Source, caller: Caller, key: IdempotencyKey | None
-    ) -> Submitted:
+    def submit(self, submission: Submission, source: Source, caller: Caller, key: IdempotencyKey | None) -> Submitted:
         """Check the plan and store the job. A key that was used for another request is a RequestRefused."""
 
     def request(self, job: str, kind: Kind, arguments: Mapping[str, Any], caller: Caller) -> Command:

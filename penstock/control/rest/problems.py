@@ -119,6 +119,8 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
 
 async def _on_http(request: Request, error: Exception) -> Response:
     found = cast(HTTPException, error)
+    if isinstance(found.__cause__, OSError):  # an upload is written to disk while it is read
+        return await _on_system(request, found.__cause__)
     hints = {
         404: f"the paths that there are: {SCHEMA_PATH}",
         405: f"allowed here: {(found.headers or {}).get('Allow', '')}",
@@ -153,4 +155,3 @@ def _location(found: Mapping[str, Any]) -> str:
 
 def _message(found: Mapping[str, Any]) -> str:
     return str(found.get("msg", "")).removeprefix("Value error, ")
-

@@ -62,7 +62,10 @@ class MemoryManager:
             message = f"there is a job '{name}' already"
             raise JobExists(message, hint="choose another name, or update it")
         options = submission.model_dump(exclude={"name", "restart_policy", "autoscaling"})
-        policies = {"restart_policy": _object(submission.restart_policy), "autoscaling": _object(submission.autoscaling)}
+        policies = {
+            "restart_policy": _object(submission.restart_policy),
+            "autoscaling": _object(submission.autoscaling),
+        }
         job = self.add(name, JobState.CREATED, **options, **policies)
         self.sources[job.id] = source
         if key:
@@ -128,7 +131,9 @@ class MemoryManager:
 
     def exceptions(self, job: str, paging: Paging) -> Page[JobException]:
         self.get_job(job)
-        return _page([JobException(at=NOW, type="SinkFailed", message="no answer of kafka://ada:topsecret@a:1")], paging)
+        return _page(
+            [JobException(at=NOW, type="SinkFailed", message="no answer of kafka://ada:topsecret@a:1")], paging
+        )
 
     def transitions(self, job: str, paging: Paging) -> Page[Transition]:
         self.get_job(job)
@@ -159,7 +164,9 @@ class MemoryManager:
     def series(self, job: str, query: SeriesQuery) -> list[Series]:
         self.get_job(job)
         point = Point(at=NOW, min=1, max=3, mean=2, last=3, count=2)
-        return [Series(metric=name, resolution=query.resolution or 10, points=[point]) for name in query.name or ["lag"]]
+        return [
+            Series(metric=name, resolution=query.resolution or 10, points=[point]) for name in query.name or ["lag"]
+        ]
 
     def state(self, job: str, query: StateQuery) -> StateTable:
         self.get_job(job)
@@ -194,7 +201,9 @@ class MemoryManager:
         return list(self.kept_tokens.values())
 
     def create_token(self, request: TokenRequest, caller: Caller) -> NewToken:
-        made = Token(id=f"t{len(self.kept_tokens)}", name=request.name, role=request.role, expires_at=request.expires_at)
+        made = Token(
+            id=f"t{len(self.kept_tokens)}", name=request.name, role=request.role, expires_at=request.expires_at
+        )
         self.kept_tokens[made.id] = made
         return NewToken(**made.model_dump(), token="pst_" + "x" * 43)
 

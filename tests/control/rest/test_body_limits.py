@@ -17,7 +17,10 @@ SIZES = BodySizes(upload=300_000, other=2_000)
 
 @pytest.fixture(scope="module")
 def limited() -> Iterator[httpx.Client]:
-    with serving(create_app(MemoryManager(), sizes=SIZES)) as url, httpx.Client(base_url=url, trust_env=False) as client:
+    with (
+        serving(create_app(MemoryManager(), sizes=SIZES)) as url,
+        httpx.Client(base_url=url, trust_env=False) as client,
+    ):
         yield client
 
 

@@ -85,7 +85,8 @@ ORDER = ("viewer", "operator", "admin")
 
 def operations() -> dict[str, tuple[str, str]]:
     paths = create_app(MemoryManager()).openapi()["paths"]
-    return {about["operationId"]: (method.upper(), path) for path, each in paths.items() for method, about in each.items()}
+    found = [(method, path, about) for path, each in paths.items() for method, about in each.items()]
+    return {about["operationId"]: (method.upper(), path) for method, path, about in found}
 
 
 OPERATIONS = operations()

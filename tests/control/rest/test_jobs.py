@@ -14,7 +14,9 @@ from tests.control.rest.memory_manager import MemoryManager
 CODE = b"import penstock as ps\n"
 
 
-def submit(api: httpx.Client, headers: dict[str, str] | None = None, content: bytes = CODE, **fields: Any) -> httpx.Response:
+def submit(
+    api: httpx.Client, headers: dict[str, str] | None = None, content: bytes = CODE, **fields: Any
+) -> httpx.Response:
     return api.post("/jobs", files={"file": ("vwap.py", content)}, data=fields, headers=headers)
 
 
@@ -150,7 +152,8 @@ def test_a_running_job_is_not_deleted(api: httpx.Client, manager: MemoryManager)
 
 def test_no_response_has_a_secret_that_masking_knows(api: httpx.Client, manager: MemoryManager) -> None:
     secrets = {"connections": {"crm": "postgresql://ada:topsecret@a/shop"}, "spark": {"fs.s3a.secret.key": "topsecret"}}
-    submit(api, name="a", settings=json.dumps(secrets), arguments='{"api_token": "topsecret", "login": "${secret:CRM}"}')
+    arguments = {"api_token": "topsecret", "login": "${secret:CRM}"}
+    submit(api, name="a", settings=json.dumps(secrets), arguments=json.dumps(arguments))
     manager.fail(manager.add("b", checkpoint="s3://KEY:topsecret@lake/b"))
     manager.lines = ["connecting with sasl.password=topsecret"]
     paths = ["/jobs", "/jobs/a", "/jobs/b", "/cluster"]

@@ -6,10 +6,14 @@ import errno
 
 import httpx
 import pytest
+from starlette.responses import PlainTextResponse
 
 from penstock import errors
+from penstock.control.rest.app import create_app
+from penstock.control.rest.problems import problem_of
 from penstock.errors import PenstockError
 from tests.control.rest.memory_manager import MemoryManager
+from tests.control.rest.serving import serving
 
 
 def problem(response: httpx.Response) -> dict[str, object]:
@@ -74,15 +78,31 @@ def test_paths_and_methods_that_there_are_not_are_problems(api: httpx.Client) ->
     assert {part.strip() for part in response.headers["allow"].split(",")} >= {"GET"}
 
 
+def test_a_disk_that_is_full_during_an_upload_is_a_problem(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("starlette.datastructures.UploadFile.write", full)
+    response = api.post("/jobs", files={"file": ("a.py", b"x = 1")})
+    assert (problem(response)["status"], problem(response)["title"]) == (507, "DiskFull")
+
+
 def test_what_was_sent_is_not_repeated_in_a_problem(api: httpx.Client) -> None:
     response = api.post("/jobs/a/rescale", json={"parallelism": "topsecret"})
     assert problem(response)["status"] == 422
     assert "topsecret" not in response.text
 
 
-def test_every_error_of_penstock_has_a_status() -> None:
-    from penstock.control.rest.problems import problem_of
+def test_pages_of_the_dashboard_are_beside_the_api() -> None:
+    dashboard = PlainTextResponse("the dashboard")
+    with serving(create_app(MemoryManager(), dashboard=dashboard)) as url, httpx.Client(trust_env=False) as client:
+        assert client.get(f"{url}/").text == client.get(f"{url}/jobs/vwap").text == "the dashboard"
+        assert client.get(f"{url}/health").json()["status"] == "ok"
+        assert problem(client.get(f"{url}/api/v1/jbos"))["status"] == 404
+        assert problem(client.put(f"{url}/api/v1/jobs"))["status"] == 405
 
+
+def test_every_error_of_penstock_has_a_status() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PenstockError)]
     assert len(kinds) > 40
     for kind in kinds:
