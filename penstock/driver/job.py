@@ -212,5 +212,5 @@ class DriverJob:
     def _event(self, kind: str, fields: Mapping[str, Any]) -> None:
         self._emit(self.id, kind, fields)
 
-    def _spawn(self, target: Callable[[], None]) -> None:
+    def _spawn(self, target: Callable[[], object]) -> None:
         threading.Thread(target=target, name=f"job-{self.id}", daemon=True).start()

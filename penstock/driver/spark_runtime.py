@@ -11,7 +11,7 @@ from typing import Any
 from penstock.driver.assignment import Assignment, with_secrets
 from penstock.driver.restore import restore_once
 from penstock.driver.runtime import Run
-from penstock.driver.user_code import PATH, UserCode
+from penstock.driver.user_code import PATH, UserCode, has_neighbours
 from penstock.pipeline import Pipeline
 from penstock.settings import Settings
 from penstock.spark.checkpoints.savepoints import create_savepoint
@@ -71,7 +71,7 @@ class SparkRuntime:
         if running:
             context.environment.update(assignment.environment)
             # Other variables would make Spark start another set of Python processes, which takes a second.
-            if self._code.imports_neighbours(assignment):
+            if has_neighbours(assignment):
                 context.environment[PATH] = os.environ[PATH]
         if assignment.pool is not None:
             share_session()

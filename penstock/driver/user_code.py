@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from penstock.driver.assignment import Assignment
-from penstock.entry_points import MODULE_PREFIX, load_entry
+from penstock.entry_points import load_entry
 from penstock.errors import BadEntry
 from penstock.pipeline import Pipeline
 
@@ -43,20 +43,19 @@ class UserCode:
             if _is_in(getattr(module, "__file__", None), folder):
                 del sys.modules[name]
 
-    def imports_neighbours(self, assignment: Assignment) -> bool:
-        """Say whether modules beside the job's file are imported: workers need the path to find them too."""
-        folder = Path(assignment.target).resolve().parent
-        return any(
-            _is_in(getattr(module, "__file__", None), folder) and not name.startswith(MODULE_PREFIX)
-            for name, module in [*sys.modules.items()]
-        )
-
     def _refuse_same_names(self, folder: Path, entry: str) -> None:
         mine = _module_names(folder) - {entry}
         for other in {*self._folders.values()} - {folder}:
             if both := sorted(mine & _module_names(other) & {name.partition(".")[0] for name in sys.modules}):
                 message = f"another job of the pool has a module of the same name: {', '.join(both)}"
                 raise BadEntry(message, hint="rename it, or run the job outside of the pool")
+
+
+def has_neighbours(assignment: Assignment) -> bool:
+    """Say whether there is something to import beside the job's file: workers need the path to find it too."""
+    target = Path(assignment.target).resolve()
+    others = (one for one in target.parent.iterdir() if one != target and not one.name.startswith((".", "__pycache__")))
+    return any(one.is_dir() or one.suffix in (".py", ".so", ".zip") for one in others)
 
 
 def _module_names(folder: Path) -> set[str]:
