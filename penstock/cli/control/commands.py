@@ -12,6 +12,7 @@ from penstock.cli.tables import show_json
 
 if TYPE_CHECKING:
     from penstock.control.api.commands import Command
+    from penstock.control.api.fields import Response
     from penstock.control.client import Client
 
 
@@ -20,15 +21,18 @@ def carry_out(client: Client, command: Command, *, wait: bool, json: bool) -> No
     if wait:
         command = _wait(client, command)
     if command.kind == "delete":
-        show_json(command.model_dump(mode="json")) if json else typer.echo(f"delete {command.job}: {command.state}")
+        _show(command, f"delete {command.job}: {command.state}", json=json)
         return
     job = client.job(command.job)
+    message = f"\n  {command.message}" if command.message else ""
+    _show(job, line(job) + message, json=json)
+
+
+def _show(result: Response, text: str, *, json: bool) -> None:
     if json:
-        show_json(job.model_dump(mode="json"))
-        return
-    typer.echo(line(job))
-    if command.message:
-        typer.echo(f"  {command.message}")
+        show_json(result.model_dump(mode="json"))
+    else:
+        typer.echo(text)
 
 
 def _wait(client: Client, command: Command) -> Command:

@@ -112,4 +112,7 @@ def revoke(
     found = [one for one in client.tokens() if named in (one.id, one.name)]
     chosen = found[0].id if len(found) == 1 else named
     client.revoke_token(chosen)
-    show_json({"revoked": chosen}) if json else typer.echo(f"revoked {named}")
+    if json:
+        show_json({"revoked": chosen})
+    else:
+        typer.echo(f"revoked {named}")
