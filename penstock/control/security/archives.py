@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+import struct
 import unicodedata
 import zipfile
 import zlib
@@ -22,7 +23,7 @@ _RESERVED = frozenset('<>:"|?*') | {chr(code) for code in range(32)} | {"\x7f"}
 _LONGEST_PART = 255
 # Below this size a high ratio is that of a file of blanks, and harms nobody.
 _SMALL = 1024 * 1024
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError)
+_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True)

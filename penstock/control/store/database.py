@@ -18,7 +18,7 @@ from penstock.masking import masked, masked_text
 
 # A transaction that writes takes SQLite's write lock when it begins: taken later, it can fail instead of waiting.
 WRITING = "penstock_writing"
-_BUSY_MS = 10_000
+_BUSY_SECONDS = 10
 _PRAGMAS = (
     "journal_mode=WAL",
     "synchronous=FULL",  # a command that was accepted survives a power failure
@@ -66,7 +66,12 @@ def _sqlite(url: URL) -> Engine:
     # Arguments of jobs are nobody else's business; SQLite gives its other files the same mode.
     path.touch(mode=0o600)
     engine = create_engine(
-        url.set(drivername="sqlite+pysqlite"), json_serializer=to_json, connect_args={"timeout": _BUSY_MS / 1000}
+        url.set(drivername="sqlite+pysqlite"),
+        json_serializer=to_json,
+        connect_args={"timeout": _BUSY_SECONDS},
+        pool_size=5,
+        max_overflow=15,
+        pool_timeout=_BUSY_SECONDS,
     )
     event.listen(engine, "connect", _configure_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
@@ -94,7 +99,7 @@ def _postgresql(url: URL) -> Engine:
         pool_pre_ping=True,  # after a restart of the database the pool has dead connections
         pool_size=10,
         max_overflow=10,
-        pool_timeout=10,
+        pool_timeout=_BUSY_SECONDS,
     )
 
 
