@@ -47,7 +47,7 @@ from penstock.spark.runs.runner import Until
 from penstock.spark.runs.startup import FAST_ROWS, check_connectors, check_run_kind, warn_of_earlier_rows
 from penstock.spark.session.code_shipping import ship_archive, ship_code
 from penstock.spark.session.object_stores import configure_store, store_settings, with_store
-from penstock.spark.session.spark_session import query_settings, session
+from penstock.spark.session.spark_session import query_name, query_settings, session
 from penstock.spark.tasks.control_journal import MAX_WATERMARK, MIN_WATERMARK
 from penstock.spark.tasks.internal_columns import internal_columns
 from penstock.spark.tasks.source_readers import check_reader, source_reader
@@ -268,7 +268,7 @@ class MicroBatchRun:
         stream = stream.option("checkpointLocation", self.checkpoint.query(query.name).hadoop)
         if self.settings.checkpoint_interval:
             stream = stream.trigger(processingTime=f"{micros(self.settings.checkpoint_interval)} microseconds")
-        started = stream.queryName(f"{self.name}/{query.name}").start()
+        started = stream.queryName(query_name(self.name, query.name, self.checkpoint.lineage)).start()
         self.queries.append(started)
         self._progress.add(writer, started)
         self._idle.add(writer, started)

@@ -104,6 +104,11 @@ def share_session() -> None:
     _is_shared = True
 
 
+def query_name(pipeline: str, query: str, lineage: str) -> str:
+    """Return the name of a query of Spark's; where jobs share a session, those of the same pipeline differ."""
+    return f"{pipeline}/{query}/{lineage}" if _is_shared else f"{pipeline}/{query}"
+
+
 def log_to(path: Path) -> None:
     """Let JVMs write to this process's standard error, and not to a file of their own; it is stored at `path`."""
     global _log

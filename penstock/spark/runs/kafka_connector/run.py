@@ -35,7 +35,14 @@ from penstock.spark.runs.kafka_connector.progress import QueryProgress
 from penstock.spark.runs.kafka_connector.queries import BAD_ROW, ConnectorQuery, compile_connector_queries, task_slots
 from penstock.spark.runs.startup import FAST_ROWS, check_connectors, check_run_kind
 from penstock.spark.session.object_stores import configure_store, store_settings, with_store
-from penstock.spark.session.spark_session import clock_ahead, fast_settings, realtime_settings, session, with_jars
+from penstock.spark.session.spark_session import (
+    clock_ahead,
+    fast_settings,
+    query_name,
+    realtime_settings,
+    session,
+    with_jars,
+)
 from penstock.storage.folders import Folder
 
 POLL_SECONDS = 0.2
@@ -171,8 +178,8 @@ class KafkaConnectorRun:
         options = query.sink.connector_options()
         stream = query.frame.writeStream.format("kafka").options(**options)
         stream = stream.option("checkpointLocation", self.checkpoint.query(query.name).hadoop)
-        stream = self._triggered(stream, query).queryName(f"{self.name}/{query.name}")
-        self.queries.append(stream.start())
+        name = query_name(self.name, query.name, self.checkpoint.lineage)
+        self.queries.append(self._triggered(stream, query).queryName(name).start())
 
     def _triggered(self, stream: DataStreamWriter, query: ConnectorQuery) -> DataStreamWriter:
         if self.realtime:
