@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import fcntl
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -24,6 +26,7 @@ from penstock.driver.socket_server import SocketServer
 from penstock.errors import PenstockError, RunError
 
 LOCK = "driver.lock"
+SCRATCH = "spark"
 # One that was killed keeps its lock until its last thread has ended.
 LOCK_SECONDS = 5.0
 END_SECONDS = 10.0
@@ -104,6 +107,7 @@ def _log_start(folder: Path, *, spare: bool) -> None:
 
 def _drive(folder: Path, spare: dict[str, object] | None) -> int:
     assignment = None if spare is not None else read_assignment_file(folder / FILE)
+    _store_scratch_files_in(folder)
     # PySpark is imported here: a driver that is refused, or has a bad assignment, ends at once.
     from penstock.driver.spark_runtime import SparkRuntime
 
@@ -122,8 +126,16 @@ def _drive(folder: Path, spare: dict[str, object] | None) -> int:
             host.run(assignment)
     host.wait()
     server.close()
-    _end(runtime.close)
+    _within_limit(runtime.close)
+    # What the user's code registered, as at the end of any program, and temporary folders.
+    _within_limit(atexit._run_exitfuncs)
+    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return host.exit_code
+
+
+def _store_scratch_files_in(folder: Path) -> None:
+    """Let Spark spill into the run folder: whoever removes it after a kill -9 removes these files too."""
+    os.environ.setdefault("SPARK_LOCAL_DIRS", str(folder / SCRATCH))
 
 
 def _token(assignment: Assignment | None) -> int:
@@ -144,8 +156,8 @@ def _stop_on_signal(host: DriverHost) -> None:
     threading.Thread(target=wait, name="driver-signals", daemon=True).start()
 
 
-def _end(close: Callable[[], None]) -> None:
-    """End the JVM, but do not wait for long: it ends by itself once this process is gone."""
+def _within_limit(close: Callable[[], None]) -> None:
+    """End something, but do not wait for long: a JVM ends by itself once this process is gone."""
 
     def end() -> None:
         with contextlib.suppress(Exception):
@@ -158,5 +170,5 @@ def _end(close: Callable[[], None]) -> None:
 
 if __name__ == "__main__":
     status = main()
-    # Threads of the user's code must not keep the process, nor may what it registered at exit.
+    # Threads of the user's code must not keep the process.
     os._exit(status)
