@@ -24,6 +24,11 @@ class PlainText(TypeDecorator[str]):
     impl = Text
     cache_ok = True
 
+    @property
+    def python_type(self) -> type[str]:
+        """The type of values in Python."""
+        return str
+
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Replace what cannot be stored; messages of failed jobs may have anything in them."""
         if value is None or (value.isascii() and "\0" not in value):

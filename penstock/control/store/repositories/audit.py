@@ -16,7 +16,7 @@ _KEPT_SECONDS = 365 * 86_400
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRecord:
-    """One action. `detail` is masked by whoever records it: see `security.masks`."""
+    """One action. `detail` has no secrets: whoever records it masks them."""
 
     id: int = 0
     at: float = 0.0

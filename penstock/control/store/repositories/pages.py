@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, tuple_
+from sqlalchemy import Column, Connection, Select, literal, tuple_
 
 from penstock.errors import BadCursor
 
@@ -30,7 +30,7 @@ class Page(Generic[Record]):
 def read_page(
     connection: Connection,
     query: Select[Any],
-    keys: Sequence[ColumnElement[Any]],
+    keys: Sequence[Column[Any]],
     kind: Callable[..., Record],
     cursor: str | None,
     limit: int,
@@ -38,11 +38,14 @@ def read_page(
     """Return the rows after a cursor, the largest keys first. No two rows have the same keys, and keys never change."""
     limit = min(max(limit, 1), MOST_ITEMS)
     if cursor is not None:
-        query = query.where(tuple_(*keys) < tuple_(*decode_cursor(cursor, [key.type.python_type for key in keys])))
+        values = decode_cursor(cursor, [key.type.python_type for key in keys])
+        last = [literal(value, key.type) for key, value in zip(keys, values, strict=True)]
+        query = query.where(tuple_(*keys) < tuple_(*last))
     rows = connection.execute(query.order_by(*[key.desc() for key in keys]).limit(limit + 1)).all()
     items = tuple(kind(**row._mapping) for row in rows[:limit])
-    last = [rows[limit - 1]._mapping[key.key] for key in keys] if len(rows) > limit else None
-    return Page(items, encode_cursor(last) if last else None)
+    if len(rows) <= limit:
+        return Page(items)
+    return Page(items, encode_cursor([rows[limit - 1]._mapping[key.name] for key in keys]))
 
 
 def encode_cursor(values: Sequence[float | str]) -> str:

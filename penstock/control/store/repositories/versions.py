@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sqlalchemy import func, insert, select
+from sqlalchemy.exc import IntegrityError
 
 from penstock.control.store.repositories.pages import Page, read_page
 from penstock.control.store.repositories.repository import Repository, record
 from penstock.control.store.tables import versions
-from penstock.errors import UnknownJob
+from penstock.errors import RequestRefused, UnknownJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +36,14 @@ class Versions(Repository):
     """All versions of all jobs."""
 
     def add(self, version: Version) -> Version:
-        """Store a version."""
+        """Store a version; raises RequestRefused if another request was first with its number."""
         stored = asdict(version) | {"created_at": version.created_at or self._clock()}
         with self._writing() as connection:
-            connection.execute(insert(versions).values(stored))
+            try:
+                connection.execute(insert(versions).values(stored))
+            except IntegrityError as error:
+                message = f"version {version.number} of job {version.job!r} was stored by another request"
+                raise RequestRefused(message, hint="look at it, then try again") from error
         return Version(**stored)
 
     def get(self, job: str, number: int) -> Version:
