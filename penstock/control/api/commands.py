@@ -30,7 +30,9 @@ class Command(Response):
 class Stop(Request):
     """Finish the epoch and stop; with a savepoint if asked."""
 
-    savepoint: bool | SavepointName = Field(default=False, description="a name, or true for a name by the time")
+    savepoint: bool | SavepointName = Field(
+        default=False, description="a name, or true for a name by the time", examples=[True]
+    )
 
 
 class Restart(Request):
@@ -40,10 +42,12 @@ class Restart(Request):
 class Rescale(Request):
     """Stop with a savepoint, and go on with another parallelism."""
 
-    parallelism: int = Field(ge=1, le=10_000)
+    parallelism: int = Field(ge=1, le=10_000, examples=[4])
 
 
 class TakeSavepoint(Request):
     """Create a savepoint of the running job."""
 
-    name: SavepointName | None = Field(default=None, description="without one, a name by the time")
+    name: SavepointName | None = Field(
+        default=None, description="without one, a name by the time", examples=["before-1.2"]
+    )

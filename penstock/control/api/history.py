@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from penstock.control.api.fields import Count, MaskedText, Response, Time
 
@@ -47,13 +47,13 @@ class Savepoint(Response):
 class Transition(Response):
     """One transition of a job's state, and its cause."""
 
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
     seq: int
     source: str | None = Field(default=None, alias="from", serialization_alias="from")
     target: str = Field(alias="to", serialization_alias="to")
     cause: MaskedText
     at: Time
-
-    model_config = {"extra": "ignore", "populate_by_name": True}
 
 
 class JobException(Response):

@@ -38,7 +38,7 @@ def list_tokens(manager: TheManager) -> Page[Token]:
     return Page[Token](items=manager.tokens())
 
 
-@router.post("/tokens", status_code=201, **operation("create_token", "admin", 409, 413))
+@router.post("/tokens", status_code=201, **operation("create_token", "admin", 409))
 def create_token(body: TokenRequest, manager: TheManager, caller: TheCaller) -> NewToken:
     """Create a token. This answer is the only one with its text."""
     return manager.create_token(body, caller)

@@ -21,7 +21,7 @@ router = APIRouter(tags=["commands"])
 
 
 def _accepts(name: str, *statuses: int) -> dict[str, Any]:
-    documented = operation(name, _OPERATOR, 404, 409, 413, *statuses, responses={202: location("command")})
+    documented = operation(name, _OPERATOR, 404, 409, *statuses, responses={202: location("command")})
     return {"status_code": 202, **documented}
 
 

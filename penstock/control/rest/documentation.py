@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -14,12 +15,17 @@ from penstock.control.api.problems import MEDIA_TYPE, Problem
 from penstock.control.rest.callers import Needs
 
 # What may happen to any request of the API.
-ALWAYS = (400, 401, 403, 422, 500, 503)
+ALWAYS = (400, 401, 403, 413, 422, 500, 503)
 _PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _HEADERS: dict[int, dict[str, Any]] = {
     401: {"WWW-Authenticate": {"schema": {"type": "string"}, "description": "Bearer"}},
     503: {"Retry-After": {"schema": {"type": "string"}, "description": "seconds to wait before trying again"}},
 }
+_DESCRIPTION = """Submits, supervises and changes jobs. Every error is application/problem+json.
+
+Events are sent by WebSocket at `/api/v1/events`, with the parameters of `/api/v1/events/stream`. A token goes into the
+header `Authorization: Bearer TOKEN`; where a browser cannot send it, into the WebSocket protocol `bearer.TOKEN` beside
+`penstock.v1`, or into `?token=` of both streams."""
 _BEARER = {"type": "http", "scheme": "bearer", "description": "a token, as `penstock token create` prints it"}
 
 
@@ -62,11 +68,20 @@ def document(app: FastAPI) -> None:
     app.openapi = schema  # type: ignore[method-assign]
 
 
+def allowed_methods(app: FastAPI, path: str) -> list[str]:
+    """Return the methods that a path has: a router that finds another method names those of one route only."""
+    found: set[str] = set()
+    for template, operations in app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
+            found |= {method.upper() for method in operations}
+    return sorted(found)
+
+
 def _schema(app: FastAPI) -> dict[str, Any]:
     found = get_openapi(
         title="Penstock job manager",
         version=__version__,
-        description="Submits, supervises and changes jobs. Every error is application/problem+json.",
+        description=_DESCRIPTION,
         routes=app.routes,
     )
     parts = found.setdefault("components", {})

@@ -42,8 +42,12 @@ class SubmissionForm(_Upload):
     """A new job: its source, and what to run of it and how."""
 
     name: Text | None = Field(default=None, description="name of the job; the pipeline's by default")
-    settings: Json[Object] = Field(default={}, description="settings of the job, a JSON object as text")
-    arguments: Json[Object] = Field(default={}, description="arguments of the entry, a JSON object as text")
+    settings: Json[Object] = Field(
+        default={}, description="settings of the job, a JSON object as text", examples=["{}"]
+    )
+    arguments: Json[Object] = Field(
+        default={}, description="arguments of the entry, a JSON object as text", examples=['{"window": "30s"}']
+    )
     until: Until = "stopped"
     parallelism: int | None = Field(default=None, ge=1, le=10_000)
     restart_policy: _Policy | None = Field(default=None, description="JSON, or fixed_delay:delay=5s,attempts=3")

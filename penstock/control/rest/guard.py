@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection
-from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.control.api.access import ROLES
 from penstock.control.api.problems import Problem
@@ -32,9 +31,10 @@ _PROXIED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _CREATE = "create one on the machine of the job manager: penstock token create NAME --role operator"
 
 
-@dataclass
 class _Refused(Exception):
-    problem: Problem
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
 
 
 class Guard:
@@ -57,7 +57,7 @@ class Guard:
             except PenstockError as error:  # the store is away, so nobody can be authenticated
                 await _refuse(problem_of(error), scope, receive, send)
                 return
-        await self.app(scope, receive, send)
+        await self.app(scope, receive, _not_sniffed(send))
 
     async def _admit(self, scope: Scope, headers: Headers) -> Caller:
         self._check_host(headers)
@@ -101,6 +101,17 @@ class Guard:
             raise _refused(401, "only clients on this machine need no token", _CREATE)
         if not (host == "localhost" or _is_loopback(host) or host in self.hosts):
             raise _refused(403, "without a token the Host header must be localhost", "open http://127.0.0.1 instead")
+
+
+def _not_sniffed(send: Send) -> Send:
+    """Add a header that keeps browsers from taking a log or a record for a page."""
+
+    async def named(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), (b"x-content-type-options", b"nosniff")]
+        await send(message)
+
+    return named
 
 
 def _refused(status: int, detail: str, hint: str) -> _Refused:

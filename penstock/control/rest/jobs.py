@@ -34,7 +34,7 @@ router = APIRouter(tags=["jobs"])
     "/jobs",
     status_code=201,
     **operation(
-        "create_job", "operator", 409, 413, 507, responses={200: {**_AGAIN, **location("job")}, 201: location("job")}
+        "create_job", "operator", 409, 507, responses={200: {**_AGAIN, **location("job")}, 201: location("job")}
     ),
 )
 def create_job(

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from penstock import errors
 from penstock.control.api.problems import ERROR, MEDIA_TYPE, FieldProblem, Problem
+from penstock.control.rest.documentation import allowed_methods
 from penstock.errors import PenstockError
 
 _log = logging.getLogger(__name__)
@@ -121,14 +122,13 @@ async def _on_http(request: Request, error: Exception) -> Response:
     found = cast(HTTPException, error)
     if isinstance(found.__cause__, OSError):  # an upload is written to disk while it is read
         return await _on_system(request, found.__cause__)
-    hints = {
-        404: f"the paths that there are: {SCHEMA_PATH}",
-        405: f"allowed here: {(found.headers or {}).get('Allow', '')}",
-    }
-    detail = found.detail
-    if found.status_code in hints:
-        detail = f"{request.method} {request.url.path} is not a request of this API"
-    return ProblemResponse(plain_problem(found.status_code, detail, hints.get(found.status_code)), found.headers)
+    if found.status_code not in (404, 405):
+        return ProblemResponse(plain_problem(found.status_code, found.detail), found.headers)
+    detail = f"{request.method} {request.url.path} is not a request of this API"
+    if found.status_code == 404:
+        return ProblemResponse(plain_problem(404, detail, f"the paths that there are: {SCHEMA_PATH}"))
+    allowed = ", ".join(allowed_methods(request.app, request.url.path)) or (found.headers or {}).get("Allow", "")
+    return ProblemResponse(plain_problem(405, detail, f"allowed here: {allowed}"), {"Allow": allowed})
 
 
 async def _on_system(_: Request, error: Exception) -> Response:

@@ -62,7 +62,7 @@ def list_messages(topic: TopicPath, query: Annotated[MessageQuery, Query()], bro
     return broker.messages(topic, query)
 
 
-@router.post("/topics/{topic}/messages", status_code=201, **operation("produce_message", "operator", 404, 409, 413))
+@router.post("/topics/{topic}/messages", status_code=201, **operation("produce_message", "operator", 404, 409))
 def produce_message(topic: TopicPath, body: Record, broker: TheBroker) -> Produced:
     """Write a record to a topic that exists."""
     return broker.produce(topic, body)
@@ -80,7 +80,7 @@ def get_group(group: GroupPath, broker: TheBroker) -> Group:
     return broker.group(group)
 
 
-@router.post("/groups/{group}/reset", **operation("reset_group", "operator", 404, 409, 413))
+@router.post("/groups/{group}/reset", **operation("reset_group", "operator", 404, 409))
 def reset_group(group: GroupPath, body: GroupReset, broker: TheBroker) -> Group:
     """Set the committed offsets of a group that has no members."""
     return broker.reset(group, body)

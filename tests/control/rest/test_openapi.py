@@ -19,6 +19,7 @@ from schemathesis.specs.openapi.checks import (
 from penstock.control.machine.states import JobState
 from penstock.control.rest.app import create_app
 from penstock.control.rest.problems import SCHEMA_PATH
+from tests.control.rest.memory_broker import MemoryBroker
 from tests.control.rest.memory_manager import MemoryManager
 from tests.control.rest.serving import serving
 
@@ -80,7 +81,7 @@ def references(part: Any) -> Iterator[str]:
 def api_schema() -> Iterator[Any]:
     manager = MemoryManager()
     manager.add("vwap"), manager.add("0", JobState.STOPPED)
-    with serving(create_app(manager)) as url:
+    with serving(create_app(manager, broker=MemoryBroker())) as url:
         yield schemathesis.openapi.from_url(url + SCHEMA_PATH).exclude(operation_id="stream_events")
 
 
