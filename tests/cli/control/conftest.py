@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 
-from tests.control.client.memory_manager import MemoryManager, memory_server
+from tests.control.client.busy_manager import BusyManager, busy_server
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[MemoryManager, str]]:
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[BusyManager, str]]:
     monkeypatch.setattr("penstock.control.client.client.POLL_SECONDS", 0)
-    with memory_server() as served:
+    with busy_server() as served:
         yield served
 
 
 @pytest.fixture
-def manager(served: tuple[MemoryManager, str]) -> MemoryManager:
+def manager(served: tuple[BusyManager, str]) -> BusyManager:
     return served[0]
 
 
 @pytest.fixture
 def on_manager(
-    penstock: Callable[..., Any], served: tuple[MemoryManager, str], monkeypatch: pytest.MonkeyPatch
+    penstock: Callable[..., Any], served: tuple[BusyManager, str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Any]:
     """The command line with the address of the job manager."""
     monkeypatch.setenv("PENSTOCK_SERVER", served[1])

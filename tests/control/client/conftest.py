@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control.client.memory_manager import MemoryManager, memory_server
+from tests.control.client.busy_manager import BusyManager, busy_server
 
 
 @pytest.fixture(autouse=True)
@@ -17,11 +17,11 @@ def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[MemoryManager, str]]:
-    with memory_server() as served:
+def served() -> Iterator[tuple[BusyManager, str]]:
+    with busy_server() as served:
         yield served
 
 
 @pytest.fixture
-def manager(served: tuple[MemoryManager, str]) -> MemoryManager:
+def manager(served: tuple[BusyManager, str]) -> BusyManager:
     return served[0]
