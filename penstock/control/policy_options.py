@@ -61,13 +61,25 @@ def _parsed(value: str | Mapping[str, Any], node: str) -> dict[str, Any]:
         raise BadValue(message, node=node, hint='write {"kind": ...} or kind:name=value,name=value')
     kind, _, rest = value.strip().partition(":")
     options: dict[str, Any] = {"kind": kind.strip()}
-    for pair in filter(None, (pair.strip() for pair in rest.split(","))):
+    for pair in filter(None, map(str.strip, _split(rest))):
         name, equals, option = pair.partition("=")
         if not equals:
             message = f"{pair!r} is not name=value"
             raise BadValue(message, node=node, hint="write kind:name=value,name=value")
         options[name.strip()] = option.strip()
     return options
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas that are not within parentheses: an option may be an expression."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 def _read(name: str, value: Any, type: str | None, node: str) -> Any:
