@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
+from starlette.exceptions import HTTPException
 
 from penstock.control.rest.app import create_app
-from penstock.control.rest.body_limits import BodySizes
+from penstock.control.rest.body_limits import BodyLimits, BodySizes
 from tests.control.rest.memory_manager import MemoryManager
 from tests.control.rest.serving import serving
 
@@ -35,22 +38,31 @@ def test_an_upload_that_says_how_large_it_is_is_refused_at_once(limited: httpx.C
 
 
 def test_an_upload_of_unknown_size_is_refused_when_it_exceeds_the_limit(limited: httpx.Client) -> None:
-    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="c.py"\r\n\r\n'
-    sent = 0
-
     def endless() -> Iterator[bytes]:
-        nonlocal sent
-        yield head
-        for _ in range(2_000):
-            sent += 10_000
-            yield b"#" * 10_000
+        yield b'--x\r\nContent-Disposition: form-data; name="file"; filename="c.py"\r\n\r\n'
+        yield from (b"#" * 10_000 for _ in range(200))
 
     headers = {"content-type": "multipart/form-data; boundary=x"}
-    try:
-        response = limited.post("/api/v1/jobs", content=endless(), headers=headers)
-    except httpx.WriteError:  # the server has closed the connection
-        return
-    assert response.status_code == 413
+    response = limited.post("/api/v1/jobs", content=endless(), headers=headers)
+    assert (response.status_code, response.headers["content-type"]) == (413, "application/problem+json")
+
+
+def test_no_more_than_the_limit_is_read() -> None:
+    read = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal read
+        read += 1_000
+        return {"type": "http.request", "body": b"#" * 1_000, "more_body": True}
+
+    async def reader(scope: Any, receive: Any, send: Any) -> None:
+        while True:
+            await receive()
+
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=x")]}
+    with pytest.raises(HTTPException):
+        asyncio.run(BodyLimits(reader, SIZES)(scope, receive, receive))
+    assert read <= SIZES.upload + 1_000
 
 
 def test_other_bodies_have_a_smaller_limit(limited: httpx.Client) -> None:

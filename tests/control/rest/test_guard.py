@@ -16,6 +16,7 @@ from penstock.control.rest.app import create_app
 from penstock.errors import StoreUnavailable
 from tests.control.rest.memory_manager import MemoryManager
 from tests.control.rest.serving import serving
+from tests.waiting import wait_for
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,8 @@ def test_every_write_of_a_known_caller_is_audited(
         client.post(path, headers={"authorization": f"Bearer pst_{role}"})
     client.get("/api/v1/jobs", headers={"authorization": "Bearer pst_viewer"})
     client.post("/api/v1/jobs/audited/stop")
+    # A request is recorded after it was answered.
+    wait_for(lambda: len(manager.entries) >= 2, "the requests were not recorded")
     found = [(entry.who, entry.action, entry.target, entry.outcome) for entry in manager.entries]
     assert found == [
         ("operator-token", "stop_job", "/api/v1/jobs/audited/stop", "202"),
