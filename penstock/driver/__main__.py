@@ -19,8 +19,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from penstock.driver.assignment import FILE, Assignment, read_assignment_file
-from penstock.driver.host import DriverHost, Rejected
-from penstock.driver.messages import describe_error
+from penstock.driver.host import DriverHost
+from penstock.driver.messages import Rejected, describe_error
 from penstock.driver.output import LOG, OutputCapture, RotatingFile
 from penstock.driver.socket_server import SocketServer
 from penstock.errors import PenstockError, RunError

@@ -73,7 +73,7 @@ def read_assignment(content: Mapping[str, Any]) -> Assignment:
         if not isinstance(given.get(name), str) or not given[name]:
             message = f"assignment: '{name}' is missing"
             raise BadValue(message, hint=f"it has: {', '.join(content)}")
-    if not _ID.fullmatch(given["job"]):
+    if not is_job_id(given["job"]):
         message = f"assignment: job = {given['job']!r} is no id"
         raise BadValue(message, hint="an id has letters, digits, '-', '_' and '.'")
     if given.get("until", "stopped") not in get_args(Until):
@@ -84,6 +84,11 @@ def read_assignment(content: Mapping[str, Any]) -> Assignment:
             message = f"assignment: {name} is not a JSON object"
             raise BadValue(message)
     return Assignment(**{**given, "allow_drop": tuple(given.get("allow_drop", ()))})
+
+
+def is_job_id(text: str) -> bool:
+    """Return whether a text can be the id of a job: it is part of the names of files."""
+    return _ID.fullmatch(text) is not None
 
 
 def with_secrets(assignment: Assignment, environment: Mapping[str, str]) -> Assignment:

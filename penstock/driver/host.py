@@ -12,10 +12,11 @@ from typing import Any
 
 import psutil
 
-from penstock.driver.assignment import Assignment, read_assignment
+from penstock.driver.assignment import Assignment, is_job_id, read_assignment
 from penstock.driver.event_buffer import EventBuffer
 from penstock.driver.job import DriverJob
-from penstock.driver.messages import Message
+from penstock.driver.messages import Message, Rejected, describe_error
+from penstock.driver.outcome import Outcome
 from penstock.driver.runtime import Runtime
 from penstock.errors import PenstockError
 
@@ -96,9 +97,8 @@ class DriverHost:
                 self.exit()
             else:
                 self._to_job(kind, message)
-        except PenstockError as error:
-            return {"type": "rejected", "request": kind, "job": message.get("job"), "message": str(error)}
-        except Rejected as error:
+        except (PenstockError, Rejected) as error:
+            self._report_rejected(message, error)
             return {"type": "rejected", "request": kind, "job": message.get("job"), "message": str(error)}
         return None
 
@@ -176,6 +176,19 @@ class DriverHost:
             text = f"a message of type {kind!r} is not known, or lacks a field"
             raise Rejected(text)
 
+    def _report_rejected(self, message: Message, error: PenstockError | Rejected) -> None:
+        """Send the event that the manager waits for, where a message that is rejected would have led to one."""
+        id, described = message.get("job"), describe_error(error)
+        job = self._jobs.get(str(id))
+        if message["type"] == "run" and isinstance(id, str) and is_job_id(id) and job is None:
+            # The driver of another job, or one that is ending: the next start is in another one.
+            described["transient"] |= isinstance(error, Rejected)
+            outcome = Outcome(id, int(message.get("attempt") or 1), "failed", self._clock(), described)
+            outcome.write(self.folder)
+            self._emit(id, "ended", outcome.fields)
+        elif message["type"] == "savepoint" and isinstance(id, str):
+            self._emit(id, "savepoint_failed", {"savepoint": message.get("savepoint"), "error": described})
+
     def _cancel(self, job: DriverJob) -> None:
         job.cancel()
         if self._pool is None:
@@ -189,10 +202,6 @@ class DriverHost:
         # In the order of their numbers: a manager asks for those after the highest that it has.
         with self._emitting:
             self.publish(self.events.add(job, kind, self._clock(), fields))
-
-
-class Rejected(Exception):
-    """Why a message is not carried out."""
 
 
 def _line(kind: str, fields: Mapping[str, Any]) -> str:

@@ -20,6 +20,10 @@ _SHORTEST_SECRET = 4
 _LAST_YEAR = 9998
 
 
+class Rejected(Exception):
+    """Why a driver does not carry out a message."""
+
+
 class BadMessage(Exception):
     """A line that is not a message."""
 
@@ -49,7 +53,8 @@ def describe_error(error: BaseException, secrets: Iterable[str] = ()) -> Message
         text, hint = f"{where}{error.message}", error.hint
         code, transient = error.exit_code, error.transient
     else:
-        text, hint = f"{type(error).__name__}: {error}", "this may be a bug in Penstock: see the log of the driver"
+        text = str(error) or "no message"
+        hint = None if isinstance(error, Rejected) else "this may be a bug in Penstock: see the log of the driver"
         code, transient = 1, isinstance(error, OSError | MemoryError)
     return {
         "type": type(error).__name__,

@@ -183,6 +183,9 @@ def test_a_second_job_outside_of_the_pool_is_rejected(driver: Driver) -> None:
     answer = driver.host.handle({"type": "run", "job": "j2", "target": "job.py", "checkpoint": "c"})
     assert answer is not None
     assert "runs job j1" in answer["message"]
+    assert driver.event("ended", "j2")["error"]["transient"] is True
+    assert driver.outcome("j2")["outcome"] == "failed"
+    assert driver.host.hello()["jobs"] == {"j1": "running"}
     driver.host.exit()
 
 
