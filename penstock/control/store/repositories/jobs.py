@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, func, insert, literal, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from penstock.control.store.repositories.pages import Page, read_page
@@ -143,7 +143,8 @@ class Jobs(Repository):
         if wanted := [str(state) for state in states]:
             query = query.where(jobs.c.state.in_(wanted))
         if name:
-            query = query.where(func.lower(jobs.c.name).like(func.lower(_containing(name)), escape="\\"))
+            pattern = func.lower(literal(_containing(name), jobs.c.name.type))
+            query = query.where(func.lower(jobs.c.name).like(pattern, escape="\\"))
         keys = (jobs.c.created_at, jobs.c.id)
         with self._reading() as connection:
             return read_page(connection, query, keys, Job, cursor, limit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -72,8 +71,10 @@ def decode_cursor(cursor: str, types: Sequence[type]) -> list[Any]:
 
 
 def _checked(value: Any, kind: type) -> Any:
-    if kind is float and type(value) in (int, float) and math.isfinite(value) and abs(value) < _INT64:
-        return float(value)
-    if type(value) is not kind or (kind is int and abs(value) >= _INT64):
+    if kind is str and type(value) is str:
+        return value
+    is_number = type(value) is int or (kind is float and type(value) is float)
+    # Not finite, it is not smaller either.
+    if kind is str or not is_number or not abs(value) < _INT64:
         raise ValueError
-    return value
+    return kind(value)
