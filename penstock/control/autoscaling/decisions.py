@@ -15,6 +15,7 @@ from penstock.control.autoscaling.expressions import NotMeasured, evaluate
 from penstock.control.autoscaling.figures import Figures, Sample, measure
 from penstock.control.autoscaling.policies import (
     AutoscalingPolicy,
+    Banded,
     CustomPolicy,
     LagPolicy,
     LatencyPolicy,
@@ -112,7 +113,7 @@ def _by_throughput(policy: ThroughputPolicy, figures: Figures) -> Wish:
     return _by_share(policy, figures, figures.utilisation)
 
 
-def _by_share(policy: UtilisationPolicy | ThroughputPolicy, figures: Figures, share: float | None) -> Wish:
+def _by_share(policy: Banded, figures: Figures, share: float | None) -> Wish:
     if share is None:
         return Wish(figures.parallelism, "the utilisation is not measured")
     text = f"utilisation {share:.2f}"
@@ -139,7 +140,7 @@ def _catch_up(policy: AutoscalingPolicy, figures: Figures, lag: float, text: str
     wanted = figures.parallelism + 1
     if figures.capacity and figures.arrival is not None:
         needed = figures.arrival / policy.target + lag / policy.catch_up
-        wanted = max(wanted, math.ceil(needed / figures.capacity))
+        wanted = max(wanted, _whole(needed / figures.capacity))
     else:
         wanted = max(wanted, figures.parallelism * _LARGEST_STEP)
     return Wish(wanted, text)
@@ -162,7 +163,12 @@ def _less(policy: AutoscalingPolicy, figures: Figures, text: str, share: float |
 
 def _for(policy: AutoscalingPolicy, cores: float) -> int:
     """Return the parallelism in which so many busy cores are the target utilisation."""
-    return math.ceil(round(cores / policy.target, 6))
+    return _whole(cores / policy.target)
+
+
+def _whole(cores: float) -> int:
+    # Rounded, because 2.1 / 0.7 is a little more than 3; bounded, because a tiny capacity asks for infinitely many.
+    return math.ceil(min(round(cores, 6), 1e6))
 
 
 _WISHES: dict[type[AutoscalingPolicy], Callable[[Any, Figures], Wish]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from math import isfinite
 
 # Below this share of busy time, rows per busy second are mostly the fixed costs of an epoch.
 _LEAST_BUSY = 0.05
@@ -55,7 +56,7 @@ class Figures:
     def named(self) -> dict[str, float]:
         """Return all figures that were measured, by name, for logs and expressions."""
         values = asdict(self) | {"utilisation": self.utilisation}
-        return {name: round(float(value), 4) for name, value in values.items() if value is not None}
+        return {name: round(float(value), 4) for name, value in values.items() if value is not None and isfinite(value)}
 
 
 def measure(samples: Sequence[Sample], parallelism: int, since: float, saturated_lag: float) -> Figures:
@@ -88,7 +89,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _growth(samples: Sequence[Sample]) -> float | None:
     lags = [(sample.at, sample.lag) for sample in samples if sample.lag is not None]
-    if len(lags) < 2 or lags[-1][0] <= lags[0][0]:
+    if len(lags) < 2 or lags[-1][0] - lags[0][0] < 1.0:
         return None
     return (lags[-1][1] - lags[0][1]) / (lags[-1][0] - lags[0][0])
 

@@ -5,6 +5,7 @@ Invariants, which `Job.check` verifies:
 - RESTARTING has `restart_at`, and no other state has it.
 - STOPPING and CANCELLING have the request that caused them; RUNNING and the final states have none.
 - A savepoint is in progress only while a driver may run.
+- FAILING has the reason why its run is being killed.
 """
 
 from __future__ import annotations
@@ -132,6 +133,7 @@ class Job:
             assert self.request is None, f"{self.state} with a request to {self.request and self.request.kind}"
         assert self.savepoint is None or self.run is not None
         assert self.killing is None or self.run is not None
+        assert self.killing is not None or self.state is not JobState.FAILING
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON."""
@@ -142,7 +144,7 @@ class Job:
     def from_json(cls, value: Mapping[str, Any]) -> Job:
         """Read what `to_json` wrote."""
         request, savepoint = value.get("request"), value.get("savepoint")
-        read = {
+        read: dict[str, Any] = {
             "state": JobState(value["state"]),
             "policy": restart_policy(value["policy"]),
             "failures": tuple(value.get("failures", ())),

@@ -45,6 +45,7 @@ def roll_back_rescale(draft: Draft, event: DoesNotFit) -> str:
     if request:
         draft.finish_request(False, f"{request.target} does not fit: {event.reason}; rolled back to {request.origin}")
     draft.queue()
+    draft.set(waiting=event.reason)
     return event.reason
 
 

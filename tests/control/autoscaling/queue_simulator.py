@@ -15,6 +15,7 @@ from penstock.control.autoscaling.state import ScalingState
 
 Trace = Callable[[float], float]  # time in seconds -> rows per second
 EPOCH = 2.0
+TICK = 5  # seconds
 
 
 def constant(rate: float) -> Trace:
@@ -79,7 +80,7 @@ class Simulation:
         return self.rows_per_core * self.parallelism**self.efficiency
 
     def run(self, seconds: int) -> Simulation:
-        for _ in range(seconds):
+        for _ in range(seconds // TICK):
             self._tick()
             if self.now % 10 == 0 and self._ticks:
                 self._sample()
@@ -88,16 +89,16 @@ class Simulation:
         return self
 
     def _tick(self) -> None:
-        self.now += 1
-        self.queue += max(0.0, self.trace(self.now) * (1 + self.noise * self.random.uniform(-1, 1)))
+        self.now += TICK
+        self.queue += TICK * self.trace(self.now) * (1 + self.noise * self.random.uniform(-1, 1))
         self.lags.append(self.queue)
         self.levels.append(self.parallelism)
         if self.now < self._up_at:
             return
-        done = min(self.queue, self.service_rate)
+        done = min(self.queue, TICK * self.service_rate)
         self.queue -= done
-        self._processed += done
-        self._busy += done / self.service_rate
+        self._processed += done / TICK
+        self._busy += done / (TICK * self.service_rate)
         self._ticks += 1
 
     def _sample(self) -> None:

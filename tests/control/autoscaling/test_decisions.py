@@ -53,7 +53,7 @@ def wanted(policy: AutoscalingPolicy, samples: list[Sample], state: ScalingState
 
 def test_a_growing_lag_asks_for_what_the_arriving_rows_need() -> None:
     samples = steady(lag=50_000, growth=400, rows=4_000, busy=1.0)
-    assert wanted(LagPolicy(), samples) == (8, "lag 52,000 > 10,000")
+    assert wanted(LagPolicy(), samples) == (7, "lag 52,000 > 10,000")
 
 
 def test_a_lag_between_the_thresholds_changes_nothing() -> None:
@@ -122,11 +122,11 @@ def test_bounds_hold_even_without_samples() -> None:
 def test_a_parallelism_that_was_not_enough_is_remembered_and_forgotten() -> None:
     samples = steady(lag=50_000, growth=400, rows=4_000, busy=1.0)
     state = decide(LagPolicy(), samples, ScalingState(4), now=60.0).state
-    assert state == ScalingState(8, 60.0, (NotEnough(4, pytest.approx(4_400), 60.0),))
+    assert state == ScalingState(7, 60.0, (NotEnough(4, pytest.approx(4_400), 60.0),))
     assert state.least_for(4_300, now=100.0) == 5
     assert state.least_for(1_000, now=100.0) == 1, "a smaller load may need less"
     assert state.least_for(4_300, now=60.0 + FORGET_AFTER) == 1
-    quiet = [Sample(at=200.0 + at, parallelism=8, lag=0, rows=4_200, busy=0.1) for at in range(0, 60, 10)]
+    quiet = [Sample(at=200.0 + at, parallelism=7, lag=0, rows=4_200, busy=0.1) for at in range(0, 60, 10)]
     decision = decide(LagPolicy(), quiet, state, now=260.0)
     assert (decision.parallelism, decision.reason) == (5, "lag 0 < 100, but 4 was not enough for this load")
 
