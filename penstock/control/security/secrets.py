@@ -23,12 +23,11 @@ class Secrets:
 
     def __init__(self, folder: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
         self._folder = folder
-        self._environment = os.environ if environment is None else environment
+        self._environment: Mapping[str, str] = os.environ if environment is None else environment
 
     def environment(self, *values: Any) -> dict[str, str]:
         """Return the variables that a driver needs for the references in its settings and arguments."""
-        names = sorted(frozenset().union(*map(references, values)))
-        return {PREFIX + name: self.find(name) for name in names}
+        return {PREFIX + name: self.find(name) for name in sorted(references(values))}
 
     def find(self, name: str) -> str:
         """Return the value of a secret; raises MissingSecret."""

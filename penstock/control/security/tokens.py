@@ -81,10 +81,18 @@ class Access:
             message = "the token would have expired already"
             raise BadValue(message, node="token", hint="choose a later time")
         text = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
-        fields = {"digest": digest(text), "created_at": now, "created_by": created_by, "expires_at": expires_at}
-        token = self._tokens.add(Token(id=new_id(), name=name, role=str(role), **fields))
+        token = Token(
+            id=new_id(),
+            name=name,
+            role=str(role),
+            digest=digest(text),
+            created_at=now,
+            created_by=created_by,
+            expires_at=expires_at,
+        )
+        stored = self._tokens.add(token)
         self._exists = True
-        return CreatedToken(token, text)
+        return CreatedToken(stored, text)
 
     def revoke(self, token: str) -> bool:
         """Revoke a token by its id; return whether it was valid."""

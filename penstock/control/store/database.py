@@ -17,7 +17,7 @@ from penstock.errors import DiskFull, PenstockError, StoreFailed, StoreUnavailab
 from penstock.masking import masked, masked_text
 
 # A transaction that writes takes SQLite's write lock when it begins: taken later, it can fail instead of waiting.
-WRITING = "penstock_writing"
+_WRITING = "penstock_writing"
 _BUSY_SECONDS = 10
 _PRAGMAS = (
     "journal_mode=WAL",
@@ -42,6 +42,11 @@ def open_engine(address: str) -> Engine:
     """Return the engine of a URL; connects later."""
     url = _parsed(address)
     return _sqlite(url) if url.get_backend_name() == "sqlite" else _postgresql(url)
+
+
+def writing_engine(engine: Engine) -> Engine:
+    """Return the engine with the same connections for transactions that may write."""
+    return engine.execution_options(penstock_writing=True)
 
 
 def _parsed(address: str) -> URL:
@@ -86,7 +91,7 @@ def _configure_sqlite(connection: sqlite3.Connection, _: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writing = connection.get_execution_options().get(WRITING, False)
+    writing = connection.get_execution_options().get(_WRITING, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from sqlalchemy import Connection, text
 
-from penstock.control.store.database import WRITING, open_engine, translated_errors
+from penstock.control.store.database import open_engine, translated_errors, writing_engine
 from penstock.control.store.repositories.audit import Audit
 from penstock.control.store.repositories.commands import Commands
 from penstock.control.store.repositories.epochs import Epochs
@@ -80,7 +80,7 @@ class Store(Repositories):
     def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
         self.clock, self.address = clock, masked(url)
         self._engine = open_engine(url)
-        self._writer = self._engine.execution_options(**{WRITING: True})
+        self._writer = writing_engine(self._engine)
         super().__init__(self)
 
     def __enter__(self) -> Self:

@@ -57,13 +57,13 @@ class Commands(Repository):
         if row is None:
             message = f"there is no command {command[:80]!r}"
             raise UnknownJob(message, hint="commands are kept for a month after they are done")
-        return _command(**row._mapping)
+        return _command(**row._asdict())
 
     def open(self, limit: int = 1_000) -> list[Command]:
         """Return the open commands, in their order."""
         query = select(commands).where(commands.c.state == OPEN).order_by(commands.c.id).limit(limit)
         with self._reading() as connection:
-            return [_command(**row._mapping) for row in connection.execute(query)]
+            return [_command(**row._asdict()) for row in connection.execute(query)]
 
     def finish(self, command: str, *, failed: bool = False, message: str | None = None) -> bool:
         """Close an open command with its result; return whether it was open."""

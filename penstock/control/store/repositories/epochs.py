@@ -43,7 +43,7 @@ class Epochs(Repository):
         newest = {row["job"]: row["number"] for row in rows}
         with self._writing() as connection:
             query = insert_into(connection, epochs)
-            changes = {column.name: column for column in query.excluded if not column.primary_key}
+            changes = {column.key: column for column in query.excluded if not column.primary_key}
             keys = [epochs.c.job, epochs.c.number]
             connection.execute(query.on_conflict_do_update(index_elements=keys, set_=changes), rows)
             for job, number in newest.items():

@@ -195,7 +195,7 @@ def _is(job: str) -> ColumnElement[bool]:
     return and_(jobs.c.id == job, jobs.c.deleted_at.is_(None))
 
 
-def _by_name(name: str) -> Select[Any]:
+def _by_name(name: str) -> Select[*tuple[Any, ...]]:
     return select(jobs).where(jobs.c.name == name, jobs.c.deleted_at.is_(None))
 
 

@@ -28,7 +28,7 @@ class Page(Generic[Record]):
 
 def read_page(
     connection: Connection,
-    query: Select[Any],
+    query: Select[*tuple[Any, ...]],
     keys: Sequence[Column[Any]],
     kind: Callable[..., Record],
     cursor: str | None,
@@ -41,7 +41,7 @@ def read_page(
         last = [literal(value, key.type) for key, value in zip(keys, values, strict=True)]
         query = query.where(tuple_(*keys) < tuple_(*last))
     rows = connection.execute(query.order_by(*[key.desc() for key in keys]).limit(limit + 1)).all()
-    items = tuple(kind(**row._mapping) for row in rows[:limit])
+    items = tuple(kind(**row._asdict()) for row in rows[:limit])
     if len(rows) <= limit:
         return Page(items)
     return Page(items, encode_cursor([rows[limit - 1]._mapping[key.name] for key in keys]))

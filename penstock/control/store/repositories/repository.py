@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Row, Table
+from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 Record = TypeVar("Record")
@@ -32,14 +32,9 @@ class Repository:
         self._clock = connections.clock
 
 
-def record(kind: Callable[..., Record], row: Row[Any]) -> Record:
+def record(kind: Callable[..., Record], row: Any) -> Record:
     """Return a row as a record; the names of its columns are those of the record's fields."""
-    return kind(**row._mapping)
-
-
-def records(kind: Callable[..., Record], rows: Sequence[Row[Any]]) -> list[Record]:
-    """Return rows as records."""
-    return [kind(**row._mapping) for row in rows]
+    return kind(**row._asdict())
 
 
 def insert_into(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
