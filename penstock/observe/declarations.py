@@ -1,7 +1,7 @@
 """Every metric of the job manager, declared once: name, help, type, labels.
 
-`series` is the name in the store and in the REST API, without the prefix. It differs where Prometheus wants a base unit:
-`watermark_lag_ms` is `penstock_watermark_lag_seconds` on the page.
+`series` is the name in the store and in the REST API, without the prefix. It differs where Prometheus wants a base
+unit: `watermark_lag_ms` is `penstock_watermark_lag_seconds` on the page.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ METRICS = (
     Metric("processing_latency_seconds", "Duration of an epoch from reading to commit.", "histogram"),
     Metric("checkpoint_duration_seconds", "Part of an epoch that wrote its checkpoint.", "histogram"),
     Metric("rows_per_second", "Rows read per second in the newest epoch."),
+    Metric("busy_ratio", "Share of the time in which epochs were processed, 0 to 1."),
+    Metric("parallelism", "Tasks that the job runs at once, where that was chosen."),
     Metric("backpressure_ratio", "Part of the available rows that the newest epoch left unread, 0 to 1."),
     Metric(
         "watermark_lag_ms",

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
-from penstock import __version__
+from penstock.control.api.version import VERSION
 from penstock.control.api.access import AuditEntry, NewToken, Token, TokenRequest
 from penstock.control.api.cluster import Cluster, Health, Readiness
 from penstock.control.api.pages import Page
@@ -59,7 +59,7 @@ def list_audit(paging: Pages, manager: TheManager) -> Page[AuditEntry]:
 @probes.get("/health", operation_id="get_health", responses=problems(500))
 async def get_health() -> Health:
     """Return that the process answers."""
-    return Health(version=__version__)
+    return Health(version=VERSION)
 
 
 @probes.get("/ready", operation_id="get_readiness", response_model=Readiness, responses=problems(500, 503))

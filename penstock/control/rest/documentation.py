@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from penstock import __version__
+from penstock.control.api.version import VERSION
 from penstock.control.api.access import Role
 from penstock.control.api.problems import MEDIA_TYPE, Problem
 from penstock.control.rest.callers import Needs
@@ -80,7 +80,7 @@ def allowed_methods(app: FastAPI, path: str) -> list[str]:
 def _schema(app: FastAPI) -> dict[str, Any]:
     found = get_openapi(
         title="Penstock job manager",
-        version=__version__,
+        version=VERSION,
         description=_DESCRIPTION,
         routes=app.routes,
     )

@@ -29,7 +29,7 @@ NOTHING = Share(0.0, 0)
 class Capacity:
     """What all jobs together may use.
 
-    Cores can be shared, so several times as many may be promised (`overcommit`): a streaming job waits most of the time.
+    Cores can be shared, so several times as many may be promised (`overcommit`): streaming jobs mostly wait.
     """
 
     cores: float
@@ -45,11 +45,11 @@ class Capacity:
         taken = sum(used, NOTHING)
         free = self.memory - taken.memory
         if wanted.memory > free:
-            return f"needs {_gib(wanted.memory)} GiB of memory, and {_gib(max(free, 0))} of {_gib(self.memory)} GiB are free"
+            left = f"{_gib(max(free, 0))} of {_gib(self.memory)} GiB are free"
+            return f"needs {_gib(wanted.memory)} GiB of memory, and {left}"
         promised = self.cores * self.overcommit
         if wanted.cores > promised - taken.cores:
-            left = max(promised - taken.cores, 0)
-            return f"needs {wanted.cores:g} cores, and {left:g} of {promised:g} are free"
+            return f"needs {wanted.cores:g} cores, and {max(promised - taken.cores, 0):g} of {promised:g} are free"
         return None
 
 

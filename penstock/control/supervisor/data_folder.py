@@ -117,7 +117,9 @@ class FolderLock:
             holder = os.read(self._handle, 32).decode(errors="replace").strip() or "unknown"
             os.close(self._handle)
             message = f"{self._path.parent} is in use by the job manager with process id {holder}"
-            raise SettingsError(message, hint="use that one, stop it first, or choose another folder: --data DIR") from None
+            raise SettingsError(
+                message, hint="use that one, stop it first, or choose another folder: --data DIR"
+            ) from None
         os.ftruncate(self._handle, 0)
         os.write(self._handle, f"{os.getpid()}\n".encode())
 

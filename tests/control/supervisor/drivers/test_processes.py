@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from penstock.control.supervisor.processes import (
+from penstock.control.supervisor.drivers.processes import (
     MARKER,
     ProcessIdentity,
     find_driver,

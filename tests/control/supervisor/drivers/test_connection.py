@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.control.supervisor.driver_connection import (
+from penstock.control.supervisor.drivers.connection import (
     SOCKET,
     DriverConnection,
     DriverUnreachable,

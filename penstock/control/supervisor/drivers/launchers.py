@@ -14,15 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.control.supervisor.processes import MARKER, ProcessIdentity, find_driver, identify
+from penstock.control.supervisor.drivers.processes import MARKER, ProcessIdentity, find_driver, identify
 from penstock.errors import RunError
 
 # What a driver needs of the manager's environment. Nothing else is inherited: it may hold the manager's secrets.
-_INHERITED = (
-    "PATH HOME USER LOGNAME SHELL LANG LC_ALL LC_CTYPE TZ TMPDIR VIRTUAL_ENV PYTHONPATH PYTHONHOME JAVA_HOME "
-    "JDK_JAVA_OPTIONS SPARK_HOME SPARK_CONF_DIR SPARK_LOCAL_IP SPARK_LOCAL_DIRS HADOOP_CONF_DIR HADOOP_HOME YARN_CONF_DIR KUBECONFIG "
-    "KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT SSL_CERT_FILE SSL_CERT_DIR LD_LIBRARY_PATH XDG_CACHE_HOME"
-).split()
+# The logins of object stores are for checkpoints, which drivers write.
+_INHERITED = frozenset(
+    """
+    PATH HOME USER LOGNAME SHELL LANG LC_ALL LC_CTYPE TZ TMPDIR VIRTUAL_ENV PYTHONPATH PYTHONHOME
+    JAVA_HOME JDK_JAVA_OPTIONS SPARK_HOME SPARK_CONF_DIR SPARK_LOCAL_IP SPARK_LOCAL_DIRS HADOOP_CONF_DIR
+    HADOOP_HOME YARN_CONF_DIR KUBECONFIG GOOGLE_APPLICATION_CREDENTIALS KUBERNETES_SERVICE_HOST
+    KUBERNETES_SERVICE_PORT SSL_CERT_FILE SSL_CERT_DIR LD_LIBRARY_PATH XDG_CACHE_HOME
+    """.split()  # noqa: SIM905 - a list of names reads better without quotes
+)
+_INHERITED_PREFIXES = ("AWS_", "PENSTOCK_TEST_")
 # The kernel ends a job before it ends the manager, the log or the database.
 _OOM_SCORE = 500
 
@@ -119,7 +124,9 @@ class LocalLauncher:
 
 def driver_environment(driver: DriverStart) -> dict[str, str]:
     """Return a driver's environment: what every program needs, its marker, and its own secrets."""
-    kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    kept = {
+        name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
+    }
     return {**kept, **driver.environment, MARKER: driver.mark, "PYTHONUNBUFFERED": "1"}
 
 

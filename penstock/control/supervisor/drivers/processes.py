@@ -94,6 +94,13 @@ def _environment(pid: int) -> Iterable[bytes]:
         return ()
 
 
+def marks() -> set[str]:
+    """Return the markers of all processes of this machine."""
+    prefix = f"{MARKER}=".encode()
+    found = (entry for pid in psutil.pids() for entry in _environment(pid) if entry.startswith(prefix))
+    return {entry.removeprefix(prefix).decode(errors="replace") for entry in found}
+
+
 def find_driver(mark: str) -> ProcessIdentity | None:
     """Return the driver with this marker: the oldest process that has it."""
     found = [one for one in map(identify, (process.pid for process in _marked(mark))) if one is not None]

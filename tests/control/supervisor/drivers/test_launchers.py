@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.control.supervisor.launchers import DriverStart, LocalLauncher, driver_environment
-from penstock.control.supervisor.processes import kill_all
+from penstock.control.supervisor.drivers.launchers import DriverStart, LocalLauncher, driver_environment
+from penstock.control.supervisor.drivers.processes import kill_all
 from tests.waiting import wait_for
 
 SCRIPT = """#!/bin/sh
