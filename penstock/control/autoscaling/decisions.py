@@ -27,7 +27,6 @@ from penstock.control.autoscaling.state import ScalingState
 _LEAST_SAMPLES = 3
 _LARGEST_STEP = 2  # at most twice or half as much in one decision
 _DOWN_MARGIN = 1.1  # less parallelism must be enough for so much more than arrived
-_SATURATED_LAG = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def decide(policy: AutoscalingPolicy, samples: Sequence[Sample], state: ScalingS
     4
     """
     since = max(now - policy.window, -math.inf if state.changed_at is None else state.changed_at)
-    figures = measure(samples, state.parallelism, since, _SATURATED_LAG)
+    figures = measure(samples, state.parallelism, since)
     if figures.samples < _LEAST_SAMPLES:
         wish = _within(policy, Wish(state.parallelism, f"only {figures.samples} samples since the last change"))
     else:
@@ -95,6 +94,8 @@ def _by_latency(policy: LatencyPolicy, figures: Figures) -> Wish:
     if figures.latency is None:
         return Wish(figures.parallelism, "the latency is not measured")
     if figures.latency > policy.up:
+        if seconds := _worked_off_in(policy, figures, figures.lag):
+            return Wish(figures.parallelism, f"latency {figures.latency:.3g} s, the lag is worked off in {seconds} s")
         factor = min(_LARGEST_STEP, figures.latency / policy.up)
         wanted = max(figures.parallelism + 1, math.ceil(figures.parallelism * factor))
         return Wish(wanted, f"latency {figures.latency:.3g} s > {policy.up:g} s")
@@ -104,7 +105,11 @@ def _by_latency(policy: LatencyPolicy, figures: Figures) -> Wish:
 
 
 def _by_utilisation(policy: UtilisationPolicy, figures: Figures) -> Wish:
-    return _by_share(policy, figures, figures.busy)
+    # A job that is always busy may need much more than all of its time; the arriving rows show how much.
+    share = None if figures.busy is None else max(figures.busy, figures.utilisation or 0.0)
+    if share and share > policy.target and (seconds := _worked_off_in(policy, figures, figures.lag)):
+        return Wish(figures.parallelism, f"utilisation {share:.2f}, and the lag is worked off in {seconds} s")
+    return _by_share(policy, figures, share)
 
 
 def _by_throughput(policy: ThroughputPolicy, figures: Figures) -> Wish:
@@ -120,7 +125,7 @@ def _by_share(policy: Banded, figures: Figures, share: float | None) -> Wish:
     if share > policy.target + policy.tolerance:
         return Wish(max(figures.parallelism + 1, _for(policy, figures.parallelism * share)), f"{text} > target")
     if share < policy.target - policy.tolerance:
-        return _less(policy, figures, f"{text} < target", share)
+        return _less(policy, figures, f"{text} < target")
     return Wish(figures.parallelism, f"{text} is near the target {policy.target:g}")
 
 
@@ -134,9 +139,8 @@ def _by_expression(policy: CustomPolicy, figures: Figures) -> Wish:
 
 def _catch_up(policy: AutoscalingPolicy, figures: Figures, lag: float, text: str) -> Wish:
     """Want enough to process what arrives and to work the lag off in time, unless that happens already."""
-    growth = figures.growth or 0.0
-    if growth < 0 and lag / -growth <= policy.catch_up:
-        return Wish(figures.parallelism, f"{text}, worked off in {lag / -growth:.0f} s")
+    if seconds := _worked_off_in(policy, figures, lag):
+        return Wish(figures.parallelism, f"{text}, worked off in {seconds} s")
     wanted = figures.parallelism + 1
     if figures.capacity and figures.arrival is not None:
         needed = figures.arrival / policy.target + lag / policy.catch_up
@@ -146,14 +150,22 @@ def _catch_up(policy: AutoscalingPolicy, figures: Figures, lag: float, text: str
     return Wish(wanted, text)
 
 
-def _less(policy: AutoscalingPolicy, figures: Figures, text: str, share: float | None = None) -> Wish:
+def _worked_off_in(policy: AutoscalingPolicy, figures: Figures, lag: float | None) -> str | None:
+    """Return the seconds until the lag is worked off, if it shrinks fast enough."""
+    if not lag or not figures.growth or figures.growth > 0:
+        return None
+    seconds = lag / -figures.growth
+    return f"{seconds:.0f}" if seconds <= policy.catch_up else None
+
+
+def _less(policy: AutoscalingPolicy, figures: Figures, text: str) -> Wish:
     """Want as little as is enough for the highest arrival in the window; one less if the capacity is not known."""
     if not figures.rows and not figures.lag:
         return Wish(policy.minimum, f"{text}, and no rows arrive")
     if figures.capacity and figures.peak is not None:
         wanted = _for(policy, figures.peak * _DOWN_MARGIN / figures.capacity)
-    elif share is not None:
-        wanted = _for(policy, figures.parallelism * share * _DOWN_MARGIN)
+    elif figures.busy is not None:
+        wanted = _for(policy, figures.parallelism * figures.busy * _DOWN_MARGIN)
     else:
         wanted = figures.parallelism - 1
     if wanted >= figures.parallelism:

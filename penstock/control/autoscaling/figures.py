@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import isfinite
 
+# Without `busy`: with so many seconds of rows in the lag, the cores have always had something to do.
+_SATURATED_SECONDS = 10.0
 # Below this share of busy time, rows per busy second are mostly the fixed costs of an epoch.
 _LEAST_BUSY = 0.05
 
@@ -59,11 +61,11 @@ class Figures:
         return {name: round(float(value), 4) for name, value in values.items() if value is not None and isfinite(value)}
 
 
-def measure(samples: Sequence[Sample], parallelism: int, since: float, saturated_lag: float) -> Figures:
+def measure(samples: Sequence[Sample], parallelism: int, since: float) -> Figures:
     """Return the figures of the samples after `since` with this parallelism.
 
     The capacity comes from all samples: it changes slowly, and shows itself best when there is much to do. Without
-    `busy`, only samples with more lag than `saturated_lag` show it.
+    `busy`, only samples with much lag show it.
     """
     recent = [sample for sample in samples if sample.at > since and sample.parallelism == parallelism]
     growth = _growth(recent)
@@ -78,7 +80,7 @@ def measure(samples: Sequence[Sample], parallelism: int, since: float, saturated
         peak=_peak(recent),
         busy=_mean([sample.busy for sample in recent]),
         latency=_mean([sample.latency for sample in recent]),
-        capacity=_capacity(samples, saturated_lag),
+        capacity=_capacity(samples),
     )
 
 
@@ -105,15 +107,16 @@ def _peak(samples: Sequence[Sample]) -> float | None:
     return max(pairs or arrivals, default=None)
 
 
-def _capacity(samples: Sequence[Sample], saturated_lag: float) -> float | None:
+def _capacity(samples: Sequence[Sample]) -> float | None:
     """Return rows per second and core when busy: the upper quartile, so that small epochs do not hide it."""
-    shown = sorted(rate for sample in samples if (rate := _rate_when_busy(sample, saturated_lag)))
+    shown = sorted(rate for sample in samples if (rate := _rate_when_busy(sample)))
     return shown[(3 * (len(shown) - 1)) // 4] if shown else None
 
 
-def _rate_when_busy(sample: Sample, saturated_lag: float) -> float | None:
+def _rate_when_busy(sample: Sample) -> float | None:
     if not sample.rows:
         return None
     if sample.busy is not None:
         return sample.rows / min(1.0, sample.busy) / sample.parallelism if sample.busy >= _LEAST_BUSY else None
-    return sample.rows / sample.parallelism if (sample.lag or 0.0) > saturated_lag else None
+    is_saturated = (sample.lag or 0.0) > _SATURATED_SECONDS * sample.rows
+    return sample.rows / sample.parallelism if is_saturated else None

@@ -109,7 +109,7 @@ class Simulation:
             lag=self.queue + rows * EPOCH,  # the rows of the epoch that is being processed are not committed
             rows=rows,
             busy=self._busy / self._ticks if self.measures_busy else None,
-            latency=EPOCH / 2 + self.queue / self.service_rate,
+            latency=EPOCH / 4 + self.queue / self.service_rate,
         )
         self.samples = [*self.samples[-90:], sample]
         self._processed = self._busy = self._ticks = 0

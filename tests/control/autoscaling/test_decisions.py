@@ -152,7 +152,7 @@ def test_a_decision_stays_within_bounds_and_steps(
 
 @given(SAMPLES, st.integers(1, 64))
 def test_figures_are_never_negative_and_never_missing_by_error(samples: list[Sample], parallelism: int) -> None:
-    figures = measure(samples, parallelism, since=0.0, saturated_lag=1_000)
+    figures = measure(samples, parallelism, since=0.0)
     assert all(value >= 0 for name, value in figures.named().items() if name != "growth")
 
 

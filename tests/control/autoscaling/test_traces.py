@@ -34,7 +34,7 @@ def named(policy: AutoscalingPolicy) -> str:
     return str(policy)
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, CUSTOM], ids=named)
+@pytest.mark.parametrize("policy", POLICIES, ids=named)
 @pytest.mark.parametrize("start", [1, 8, 64])
 def test_a_constant_load_is_reached_in_few_changes_and_then_kept(policy: AutoscalingPolicy, start: int) -> None:
     job = Simulation(policy, constant(5_600), parallelism=start).run(2 * HOUR)
@@ -43,6 +43,13 @@ def test_a_constant_load_is_reached_in_few_changes_and_then_kept(policy: Autosca
     assert job.changes_after(HOUR) == []
     assert job.queue < 10_000
     assert 6 <= job.parallelism <= 16
+
+
+def test_a_user_s_function_settles_on_a_constant_load() -> None:
+    job = Simulation(CUSTOM, constant(5_600), parallelism=1).run(2 * HOUR)
+    assert len(job.changes) <= 8, job.changes
+    assert job.changes_after(HOUR) == []
+    assert (job.queue, job.parallelism) == (0, 9)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=named)
