@@ -88,9 +88,11 @@ class OutputCapture:
         for number in (1, 2):
             os.dup2(self._target, number)
         os.close(self._target)
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError):  # a test may have replaced it
-                stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+        # New objects: the old ones may think that they write to a file, and seek in it.
+        sys.stdout, sys.stderr = (
+            open(number, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115 - until the end
+            for number in (1, 2)
+        )
         threading.Thread(target=self._drain, name="driver-log", daemon=True).start()
 
     def flush(self, seconds: float = 2.0) -> None:
