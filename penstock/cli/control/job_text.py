@@ -53,7 +53,7 @@ def duration(length: timedelta) -> str:
     ('1m 15s', '2d 5h', '0s')
     """
     left = max(0, int(length.total_seconds()))
-    parts = []
+    parts: list[str] = []
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
         if left >= size or (unit == "s" and not parts):
             parts.append(f"{left // size}{unit}")

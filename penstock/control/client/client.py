@@ -245,7 +245,7 @@ class Client:
         return "/".join(["/jobs", self.job(job).id, *rest])
 
     def _command(self, job: str, kind: str, **arguments: Any) -> Command:
-        response = self._http.request("POST", self._path(job, kind), **({"json": arguments} if arguments else {}))
+        response = self._http.request("POST", self._path(job, kind), json=arguments or None)
         return read(Command, json_of(response))
 
     def _page(self, job: str, what: str, limit: int) -> list[Any]:
