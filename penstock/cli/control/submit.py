@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -11,6 +11,7 @@ from penstock.cli.control.arguments import Sets, SettingPairs, SourceTarget, rea
 from penstock.cli.control.job_text import line, raise_failure
 from penstock.cli.control.waiting import waiting
 from penstock.cli.tables import Json, show_json
+from penstock.errors import BadValue
 
 if TYPE_CHECKING:
     from penstock.control.api.jobs import Job
@@ -52,6 +53,9 @@ def submit(
             "throughput or custom:expression=ceil(lag / 5000).",
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --autoscale: record the decisions, and do not act.")
+    ] = False,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of the driver, such as 2g.")] = None,
     cores: Annotated[float | None, typer.Option(min=0.1, help="Cores that the job needs to start.")] = None,
     settings: SettingPairs = None,
@@ -78,7 +82,7 @@ def submit(
         parallelism=parallelism,
         pool=pool,
         restart_policy=restart,
-        autoscaling=autoscale,
+        autoscaling=_scaling(autoscale, dry_run=dry_run),
         memory=memory,
         cores=cores,
         settings=read_pairs("--setting", settings),
@@ -89,6 +93,17 @@ def submit(
     _show(job, json=json)
     if wait:
         raise_failure(job)
+
+
+def _scaling(policy: str | None, *, dry_run: bool) -> str | dict[str, Any] | None:
+    if not dry_run:
+        return policy
+    if policy is None:
+        message = "--dry-run is for --autoscale"
+        raise BadValue(message, hint="as in: --autoscale lag --dry-run")
+    from penstock.control.autoscaling.policies import autoscaling_policy
+
+    return {**autoscaling_policy(policy).to_json(), "dry_run": True}
 
 
 def _wait(client: Client, job: Job) -> Job:

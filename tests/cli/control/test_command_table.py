@@ -25,6 +25,7 @@ COMMANDS: dict[str, set[str]] = {
         "--pool",
         "--restart",
         "--autoscale",
+        "--dry-run",
         "--wait",
         "--json",
         *REMOTE,

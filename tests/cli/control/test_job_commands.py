@@ -37,6 +37,19 @@ def test_submit_passes_all_options_on(on_manager: Penstock, manager: BusyManager
     assert "lag" in str(asked.autoscaling)
 
 
+def test_a_dry_run_of_the_autoscaler_is_part_of_its_policy(
+    on_manager: Penstock, manager: BusyManager, file: Path
+) -> None:
+    assert on_manager("submit", file, "--autoscale", "lag:maximum=8", "--dry-run").code == 0
+    policy = manager.submissions[0].autoscaling
+    assert isinstance(policy, dict)
+    assert (policy["kind"], policy["maximum"], policy["dry_run"]) == ("lag", 8, True)
+    alone = on_manager("submit", file, "--dry-run")
+    assert (alone.code, "--dry-run is for --autoscale" in alone.err) == (2, True)
+    wrong = on_manager("submit", file, "--autoscale", "lga", "--dry-run")
+    assert (wrong.code, "did you mean 'lag'?" in wrong.err) == (2, True)
+
+
 def test_submit_prints_json(on_manager: Penstock, manager: BusyManager, file: Path) -> None:
     said = on_manager("submit", file, "--json")
     shown = json.loads(said.out)

@@ -183,5 +183,13 @@ def _policies(submission: Submission) -> dict[str, Any]:
     if submission.memory is not None:
         memory_bytes(submission.memory)
     restart = restart_policy(submission.restart_policy).to_json() if submission.restart_policy else None
-    scaling = autoscaling_policy(submission.autoscaling).to_json() if submission.autoscaling else None
-    return {"policy": restart, "autoscaling": scaling}
+    return {"policy": restart, "autoscaling": _scaling(submission.autoscaling) if submission.autoscaling else None}
+
+
+def _scaling(policy: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Read an autoscaling policy; beside it, `dry_run` asks for decisions that are recorded and not carried out."""
+    if isinstance(policy, str):
+        return autoscaling_policy(policy).to_json()
+    options = dict(policy)
+    dry_run = options.pop("dry_run", False) is True
+    return {**autoscaling_policy(options).to_json(), **({"dry_run": True} if dry_run else {})}
