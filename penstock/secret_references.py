@@ -17,6 +17,16 @@ _REFERENCE = re.compile(r"\$\{secret:([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 
 
+def is_reference(text: str) -> bool:
+    """Return whether a text is a reference to a secret and nothing else, so that it can be shown.
+
+    >>> is_reference("${secret:API}"), is_reference("${secret:API}abc"), is_reference("${secret:abc")
+    (True, False, False)
+    """
+    found = _REFERENCE.fullmatch(text)
+    return found is not None and _NAME.fullmatch(found[1]) is not None
+
+
 def references(value: Any) -> frozenset[str]:
     """Return the names of the secrets that a JSON value refers to.
 

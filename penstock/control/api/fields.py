@@ -11,10 +11,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from penstock.errors import choices
 from penstock.masking import HIDDEN, is_secret, masked_text
+from penstock.secret_references import is_reference
 
 # PostgreSQL stores no NUL; other control characters in a name only hide what it is.
 _PLAIN = r"^[^\x00-\x1f\x7f]+$"
-_REFERENCE = "${secret:"
 # A text without any of these has nothing to mask, as most have: lists of jobs are long.
 _MARKS = ("=", ":", "-----")
 _DEEPEST = 50
@@ -28,7 +28,7 @@ def mask_text(text: str) -> str:
 def mask(value: Any, name: str = "") -> Any:
     """Return a JSON value without the secrets in it, by the names of fields and in addresses.
 
-    References to secrets stay: they name a secret, and do not have it.
+    A text that is a reference to a secret stays: it names a secret, and does not have it.
 
     >>> mask({"sasl": {"password": "abc"}, "token": "${secret:API}", "url": "kafka://ada:abc@a:1"})
     {'sasl': {'password': '***'}, 'token': '${secret:API}', 'url': 'kafka://ada:***@a:1'}
@@ -37,7 +37,7 @@ def mask(value: Any, name: str = "") -> Any:
         return {key: mask(part, str(key)) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [mask(part, name) for part in value]
-    if isinstance(value, str) and value.startswith(_REFERENCE):
+    if isinstance(value, str) and is_reference(value):
         return value
     if value and name and not isinstance(value, bool) and is_secret(name):
         return HIDDEN

@@ -37,6 +37,13 @@ def test_masking_leaves_flags_and_references() -> None:
     assert mask(given_) == given_
 
 
+@pytest.mark.parametrize(
+    "text", ["${secret:DB}abc", "abc${secret:DB}", "${secret:DB", "${secret:a b}", "${secret:DB}\n"]
+)
+def test_a_secret_that_only_resembles_a_reference_is_masked(text: str) -> None:
+    assert mask({"password": text}) == {"password": "***"}
+
+
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
 def test_an_object_is_refused_if_and_only_if_it_has_nul(value: dict[str, Any]) -> None:
     has_nul = "\\u0000" in json.dumps(value).replace("\\\\", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,10 +30,20 @@ def postgres_store_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of an empty store; tests copy it, for migrating takes longer than most of them."""
+    path = tmp_path_factory.mktemp("store") / "penstock.db"
+    with Store(f"sqlite:///{path}") as store:
+        store.migrate()
+    return path
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a store, on each kind of database."""
     if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("migrated_sqlite"), tmp_path / "penstock.db")
         return f"sqlite:///{tmp_path / 'penstock.db'}"
     url: str = request.getfixturevalue("postgres_store_url")
     return url
