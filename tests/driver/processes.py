@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from penstock.driver.messages import Message
-from tests.driver.test_socket_server import Manager
+from tests.driver.manager import Manager
 from tests.waiting import wait_for
 
 START_SECONDS = 120
