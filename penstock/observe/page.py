@@ -63,7 +63,7 @@ def render(samples: Iterable[Sample]) -> bytes:
     if unknown:
         message = f"metrics that are not declared: {', '.join(unknown)}"
         raise KeyError(message)
-    return generate_latest(_Page(by_metric))  # type: ignore[arg-type]
+    return generate_latest(_Page(by_metric))
 
 
 class _Page(Collector):

@@ -46,6 +46,7 @@ class Launching:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._spare_task: asyncio.Task[None] | None = None
         self._next_spare = 0.0
+        self._choosing = asyncio.Lock()
 
     def launch(self, job: str, launch: Launch) -> None:
         """Launch a run, unless that is being done; its driver reports what comes of it."""
@@ -95,18 +96,23 @@ class Launching:
         return assign(job, version, launch, options.data, options.settings, term.token, environment)
 
     async def _start(self, job: StoredJob, launch: Launch, assigned: Assigned) -> None:
-        driver = self._term.drivers.of_run(launch.run) or await self._waiting_driver(assigned)
-        if driver is None:
-            folder = self._term.options.data.run(launch.run).resolve()
-            await asyncio.to_thread(write_assignment, folder, assigned.content)
-            driver = await self._term.drivers.start(folder, assigned.group, assigned.environment)
-        driver.runs[job.id], driver.has_had_job = launch.run, True
+        # One at a time: two jobs must not take the same spare, nor start two drivers of one pool.
+        async with self._choosing:
+            driver = self._term.drivers.of_run(launch.run) or await self._waiting_driver(assigned)
+            if driver is None:
+                driver = await self._new_driver(launch, assigned)
+            driver.runs[job.id], driver.has_had_job = launch.run, True
         # Stored before the driver gets the run, so that the next manager looks for it there.
         await asyncio.to_thread(self._record, job.id, launch.run, driver)
         if job.id in self._term.jobs:
             self._term.jobs[job.id] = replace(self._term.jobs[job.id], pid=driver.process.pid)
         if driver.name != launch.run and driver.is_connected:
             await driver.send(assigned.message)
+
+    async def _new_driver(self, launch: Launch, assigned: Assigned) -> Driver:
+        folder = self._term.options.data.run(launch.run).resolve()
+        await asyncio.to_thread(write_assignment, folder, assigned.content)
+        return await self._term.drivers.start(folder, assigned.group, assigned.environment)
 
     async def _waiting_driver(self, assigned: Assigned) -> Driver | None:
         """Return the driver of the job's pool, or a spare."""

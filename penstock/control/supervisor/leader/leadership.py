@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from penstock.control.store.repositories.leases import MANAGER, Lease
 from penstock.control.store.store import Store
@@ -96,7 +96,7 @@ class Leadership:
             self._explain(token, results)
         await asyncio.sleep(_RETRY_SECONDS)
 
-    def _explain(self, token: int, results: list[object]) -> None:
+    def _explain(self, token: int, results: Iterable[object]) -> None:
         """Log why the term has ended. If the lease is still ours, the next term need not wait for it."""
         errors = [error for result in results for error in _flat(result)]
         fenced = any(isinstance(error, Fenced) for error in errors)

@@ -116,7 +116,8 @@ def _write(
     samples: list[Sample],
 ) -> None:
     with store.begin(token) as write:
-        existing = {job for job in {*progress, *(one.job for one in (*epochs, *savepoints))} if write.jobs.find(job)}
+        named = {*progress, *(epoch.job for epoch in epochs), *(savepoint.job for savepoint in savepoints)}
+        existing = {job for job in named if write.jobs.find(job)}
         write.epochs.add(epoch for epoch in epochs if epoch.job in existing)
         for savepoint in savepoints:
             if savepoint.job in existing:

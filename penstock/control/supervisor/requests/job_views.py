@@ -155,13 +155,9 @@ def exception_view(error: exceptions.JobException) -> JobException:
 
 def transition_view(transition: transitions.Transition) -> Transition:
     """Return a transition."""
-    return Transition(
-        seq=transition.seq,
-        source=transition.from_state,
-        target=transition.to_state,
-        cause=transition.cause,
-        at=time_of(transition.at),
-    )
+    # Two of its fields have names that Python reserves.
+    fields = {"from": transition.from_state, "to": transition.to_state, "cause": transition.cause}
+    return Transition.model_validate({**fields, "seq": transition.seq, "at": time_of(transition.at)})
 
 
 def series_views(found: Iterable[series.Series]) -> list[Series]:

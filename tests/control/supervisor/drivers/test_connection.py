@@ -29,18 +29,23 @@ def talk(folder: Path, replies: list[dict[str, Any]], conversation: Talk, after:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         received.append(json.loads(await reader.readline()))
         writer.write(b"".join(json.dumps(one).encode() + b"\n" for one in replies))
-        async for line in reader:
+        if line := await reader.readline():
             received.append(json.loads(line))
-            writer.close()
+        writer.close()
+        closed.set()
 
     async def main() -> None:
         with short_path(folder / SOCKET) as path:
             server = await asyncio.start_unix_server(serve, path)
-        connection = await DriverConnection.open(folder, 7, after)
-        await conversation(connection)
-        connection.close()
-        server.close()
+        async with server:
+            try:
+                connection = await DriverConnection.open(folder, 7, after)
+                await conversation(connection)
+                connection.close()
+            finally:
+                await closed.wait()
 
+    closed = asyncio.Event()
     asyncio.run(main())
     return received
 
