@@ -8,11 +8,11 @@ from fastapi import APIRouter, Path
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
-from penstock.control.api.version import VERSION
 from penstock.control.api.access import AuditEntry, NewToken, Token, TokenRequest
 from penstock.control.api.cluster import Cluster, Health, Readiness
 from penstock.control.api.pages import Page
 from penstock.control.api.problems import FieldProblem
+from penstock.control.api.version import VERSION
 from penstock.control.rest.callers import TheCaller, TheManager
 from penstock.control.rest.documentation import operation, problems
 from penstock.control.rest.jobs import Pages

@@ -9,9 +9,9 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from penstock.control.api.version import VERSION
 from penstock.control.api.access import Role
 from penstock.control.api.problems import MEDIA_TYPE, Problem
+from penstock.control.api.version import VERSION
 from penstock.control.rest.callers import Needs
 
 # What may happen to any request of the API.

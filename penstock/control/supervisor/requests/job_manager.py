@@ -12,7 +12,6 @@ from typing import Any
 
 import psutil
 
-from penstock.control.api.version import VERSION
 from penstock.control.api.access import AuditEntry, NewToken, Token, TokenRequest
 from penstock.control.api.cluster import Check, Cluster, Driver, Readiness
 from penstock.control.api.commands import Command, Kind
@@ -21,6 +20,7 @@ from penstock.control.api.jobs import Job, JobFilter, Plan, Submission, Update, 
 from penstock.control.api.pages import Page, Paging
 from penstock.control.api.series import Series, SeriesQuery
 from penstock.control.api.state import StateQuery, StateTable
+from penstock.control.api.version import VERSION
 from penstock.control.machine.states import LIVE, JobState
 from penstock.control.rest.manager import Caller, IdempotencyKey, Source, Submitted
 from penstock.control.security.roles import Role
