@@ -77,7 +77,8 @@ import sys
 from pathlib import Path
 from penstock.spark.checkpoints.lease import DiskLease, StoreLease
 from penstock.storage.folders import folder
-DiskLease(Path(sys.argv[1])).take("p", 3)
+lease = DiskLease(Path(sys.argv[1]))
+lease.take("p", 3)
 print("held", flush=True)
 sys.stdin.read()
 """
