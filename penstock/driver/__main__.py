@@ -100,6 +100,8 @@ def _log_start(folder: Path, *, spare: bool) -> None:
     )
     logging.Formatter.converter = time.gmtime
     _log.setLevel(logging.INFO)
+    # It logs what ends an epoch with its whole stack, a stop that was asked for as well; jobs report their own errors.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     about = {"event": "driver_started", "run": folder.name, "pid": os.getpid(), "spare": spare}
     about |= {"penstock": version("penstock"), "python": sys.version.split()[0], "folder": str(folder)}
     _log.info("%s", json.dumps(about))
