@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic.config import JsonDict
 
 from penstock.control.api.fields import Count, MaskedObject, MaskedText, Object, Request, Response, Text, Time
 from penstock.control.api.pages import Paging
@@ -23,7 +24,7 @@ class JobError(Response):
     exit_code: int | None = None
 
 
-_EXAMPLE = {
+_EXAMPLE: JsonDict = {
     "id": "01jcvwap5s3n8e2q",
     "name": "vwap-60s",
     "state": "RUNNING",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from penstock.control.api.fields import Query, Response, Text, Time
 
-Resolution = Literal[10, 60, 600]
+# In a query it is a text, which a literal would not take for its number.
+Resolution = Annotated[Literal[10, 60, 600], BeforeValidator(TypeAdapter(int).validate_python)]
 
 
 class Point(Response):

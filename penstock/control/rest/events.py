@@ -37,16 +37,18 @@ class EventTexts:
     """Events as JSON. Each is encoded once, however many clients get it."""
 
     def __init__(self) -> None:
-        self._texts: dict[int, str] = {}
+        self._texts: dict[int, tuple[Mapping[str, Any], str]] = {}
 
     def text(self, event: Mapping[str, Any]) -> str:
         """Return an event as JSON, with secrets masked."""
-        number = int(event["seq"])
-        if number not in self._texts:
-            if len(self._texts) >= _RECENT:
-                self._texts.pop(next(iter(self._texts)))
-            self._texts[number] = Event.model_validate(mask(event)).model_dump_json()
-        return self._texts[number]
+        known = self._texts.get(int(event["seq"]))
+        if known is not None and known[0] is event:
+            return known[1]
+        if len(self._texts) >= _RECENT:
+            self._texts.pop(next(iter(self._texts)))
+        text = Event.model_validate(mask(event)).model_dump_json()
+        self._texts[int(event["seq"])] = (event, text)
+        return text
 
 
 async def event_texts(
@@ -129,7 +131,7 @@ async def _with_pauses(events: AsyncIterator[tuple[int, str]]) -> AsyncIterator[
     waiting: asyncio.Future[tuple[int, str]] | None = None
     try:
         while True:
-            waiting = waiting or asyncio.ensure_future(anext(events))  # type: ignore[arg-type]
+            waiting = waiting or asyncio.ensure_future(anext(events))
             done, _ = await asyncio.wait((waiting,), timeout=KEEP_ALIVE_SECONDS)
             if not done:
                 yield None

