@@ -36,7 +36,9 @@ def _show(result: Response, text: str, *, json: bool) -> None:
 
 
 def _wait(client: Client, command: Command) -> Command:
-    with waiting(f"{command.kind} {command.job}") as show:
+    # A job that is deleted may be gone already.
+    name = command.job if command.kind == "delete" else client.job(command.job).name
+    with waiting(f"{command.kind} {name}") as show:
         for current in client.watch_command(command):
             command = current
             show(current.state)

@@ -12,7 +12,7 @@ import typer
 from penstock.cli import command_group
 from penstock.cli.control.access import JobName, Wait, on_server
 from penstock.cli.control.commands import carry_out
-from penstock.cli.control.job_text import duration, line, time_text
+from penstock.cli.control.job_text import duration, epoch, line, time_text, watermark_text
 from penstock.cli.tables import Cell, Json, show_json, show_table
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def _facts(job: Job) -> dict[str, object]:
         "created": time_text(job.created_at),
         "started": job.started_at and f"{time_text(job.started_at)} ({age})",
         "ended": time_text(job.ended_at),
-        "epoch": job.epoch,
-        "watermark": time_text(job.watermark),
+        "epoch": epoch(job),
+        "watermark": watermark_text(job.watermark),
         "rows/s": None if job.rows_per_second is None else f"{job.rows_per_second:,.0f}",
         "lag": None if job.lag is None else f"{job.lag:,} rows",
         "restarts": job.restarts,
@@ -92,7 +92,7 @@ def epochs(client: Client, job: JobName, limit: Limit = 20, json: Json = False) 
             e.late,
             e.rejected,
             round(e.duration_ms),
-            time_text(e.watermark),
+            watermark_text(e.watermark),
         ]
         for e in found
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from penstock.cli.progress import instant
 from penstock.cli.tables import Cell
 from penstock.errors import JobFailed
 
@@ -20,7 +21,12 @@ def row(job: Job, now: datetime) -> list[Cell]:
     rate = None if job.rows_per_second is None else f"{job.rows_per_second:,.0f}"
     lag = None if job.lag is None else f"{job.lag:,}"
     age = None if job.started_at is None else duration((job.ended_at or now) - job.started_at)
-    return [job.name, job.id[:ID_LENGTH], job.state, job.version, job.epoch, rate, lag, job.restarts, age]
+    return [job.name, job.id[:ID_LENGTH], job.state, job.version, epoch(job), rate, lag, job.restarts, age]
+
+
+def epoch(job: Job) -> int | None:
+    """Return the newest committed epoch; None before the first."""
+    return None if job.epoch is None or job.epoch < 0 else job.epoch
 
 
 def line(job: Job) -> str:
@@ -39,6 +45,11 @@ def raise_failure(job: Job) -> None:
     hint = (error.hint if error else None) or f"penstock job exceptions {job.name} has what happened"
     message = f"job {job.name} {job.id} failed: {cause}"
     raise JobFailed(message, hint=hint)
+
+
+def watermark_text(at: datetime | None) -> str | None:
+    """Format a watermark, which may be the end of input."""
+    return None if at is None else instant(at)
 
 
 def time_text(at: datetime | None) -> str | None:

@@ -207,7 +207,7 @@ def test_a_command_is_carried_out_and_the_job_printed(
     (stored,) = manager.asked
     assert (stored.kind, stored.arguments, stored.state) == (kind, arguments, "done")
     assert said.out.splitlines() == [f"job vwap {job.id}: {state}, version 1", f"  {kind} is done"]
-    assert said.err.splitlines() == [f"{kind} {job.id}: open", f"{kind} {job.id}: done"]
+    assert said.err.splitlines() == [f"{kind} vwap: open", f"{kind} vwap: done"]
     assert json.loads(on_manager(*command, "--json").out)["id"] == job.id
 
 
