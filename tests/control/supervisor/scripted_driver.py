@@ -73,7 +73,8 @@ class ScriptedRun:
             os.close(self._lock)
             return True
         epoch = self.now.epoch + 1
-        (self._folder / "epoch").write_text(str(epoch))
+        (self._folder / "epoch.new").write_text(str(epoch))
+        (self._folder / "epoch.new").rename(self._folder / "epoch")
         self.now = replace(
             self.now,
             epoch=epoch,

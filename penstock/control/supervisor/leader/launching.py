@@ -165,7 +165,7 @@ class Launching:
 
     def spare_ended(self, driver: Driver, exit_code: int | None) -> None:
         """A spare has ended; if it was never ready, the next one waits."""
-        if not driver.hello:
+        if not driver.hello and not self._term.shutting_down:
             _logger.warning("spare %s ended with code %s: see %s", driver.name, exit_code, driver.folder)
             self._next_spare = self._term.clock() + _SPARE_PAUSE_SECONDS
 
