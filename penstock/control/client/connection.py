@@ -12,7 +12,7 @@ import httpx
 
 from penstock.control.client.problems import error_of
 from penstock.control.client.responses import json_of
-from penstock.errors import NoJobManager, SettingsError
+from penstock.errors import NoJobManager, PenstockError, SettingsError
 
 DEFAULT = "http://127.0.0.1:8081"
 API = "/api/v1"
@@ -77,7 +77,7 @@ class Connection:
                 if response.is_success:
                     return response
                 if not left or not repeatable or response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-                    raise error_of(response)
+                    raise self._refusal(response)
                 delay = _retry_after(response, delay)
             self._sleep(delay)
             delay *= 2
@@ -92,11 +92,20 @@ class Connection:
             with self._http.stream("GET", API + path, params=_given(params), timeout=limit) as response:
                 if not response.is_success:
                     response.read()
-                    raise error_of(response)
+                    raise self._refusal(response)
                 self._reached = True
                 yield response.iter_lines()
         except httpx.TransportError as error:
             raise self._lost(error) from error
+
+    def _refusal(self, response: httpx.Response) -> PenstockError:
+        error = error_of(response)
+        if response.status_code == httpx.codes.UNAUTHORIZED and "authorization" not in self._http.headers:
+            error.hint = (
+                "set PENSTOCK_TOKEN, or pass --token; the first token is created on the machine of the job manager: "
+                "penstock token create NAME --role admin --data DIR"
+            )
+        return error
 
     def _may_repeat(self, error: httpx.TransportError, repeatable: bool) -> bool:
         # A server that was never there is reported at once; one that was may be restarting.

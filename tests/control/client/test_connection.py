@@ -124,6 +124,14 @@ def test_the_token_is_sent_and_comes_from_argument_or_environment(
         assert server.asked[-1].headers["authorization"] == expected
 
 
+def test_a_missing_token_is_said_with_how_to_pass_one(server: ScriptedServer) -> None:
+    server.answers = [problem("AccessDenied", 401, hint="the token has expired")]
+    for token, hint in ((None, "set PENSTOCK_TOKEN, or pass --token"), ("pst_old", "the token has expired")):
+        with Client(server.url, token) as client, pytest.raises(AccessDenied) as refused:
+            client.jobs()
+        assert str(refused.value.hint).startswith(hint)
+
+
 def test_a_proxy_of_the_environment_is_not_used_for_this_machine(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
