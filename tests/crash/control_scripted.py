@@ -1,4 +1,4 @@
-"""`penstock server` whose drivers run scripted jobs: `python -m tests.crash.control_scripted FOLDER OPTIONS`."""
+"""`penstock server` or `up` whose drivers run scripted jobs: python -m tests.crash.control_scripted FOLDER COMMAND."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from penstock.control.supervisor.drivers.launchers import LocalLauncher
 from tests.control.supervisor.running_manager import scripted_python
 
 
-def main(folder: Path, options: list[str]) -> None:
+def main(folder: Path, command: list[str]) -> None:
     python = scripted_python(folder)
     vars(server)["LocalLauncher"] = lambda: LocalLauncher(python=python)
-    sys.argv = ["penstock", "server", *options]
+    sys.argv = ["penstock", *command]
     cli.main()
 
 

@@ -39,10 +39,10 @@ class ManagerProcess:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        program = ["tests.crash.control_scripted", str(self.folder)] if self._scripted else ["penstock.cli", "server"]
+        program = ["tests.crash.control_scripted", str(self.folder)] if self._scripted else ["penstock.cli"]
         from_here = self._output.stat().st_size if self._output.exists() else 0
         with self._output.open("ab") as out:
-            command = [sys.executable, "-m", *program, *self._options]
+            command = [sys.executable, "-m", *program, "server", *self._options]
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
         wait_for(lambda: self._address(from_here), "the manager did not start", while_=self._runs, seconds=120)
         self.url = self._address(from_here) or ""

@@ -49,7 +49,7 @@ class EmbeddedLog:
 
     def __init__(self, folder: Path, host: str = "127.0.0.1", port: int | None = None) -> None:
         self._folder, self._host, self._port = folder, host, port
-        self._mark = "log-" + hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+        self.mark = "log-" + hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
         self._process: ProcessIdentity | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self.address = LogAddress("", "")
@@ -58,11 +58,11 @@ class EmbeddedLog:
         """Start the log, or adopt the one that a killed manager left."""
         self._folder.mkdir(parents=True, exist_ok=True)
         known = self._known()
-        self._process = await asyncio.to_thread(find_driver, self._mark)
+        self._process = await asyncio.to_thread(find_driver, self.mark)
         if self._process is not None and known is not None:
             self.address = known
         else:
-            kill_all(self._mark)
+            kill_all(self.mark)
             self.address = await self._launch(self._choose_port(known))
         return self.address
 
@@ -91,7 +91,7 @@ class EmbeddedLog:
             if not self._process.alive:
                 return
             await asyncio.sleep(_POLL_SECONDS)
-        kill_all(self._mark, self._process)
+        kill_all(self.mark, self._process)
 
     async def _launch(self, port: int) -> LogAddress:
         output = self._folder.parent / f"log-{_OUTPUT}"
@@ -101,7 +101,7 @@ class EmbeddedLog:
         listen = ["--listen", f"{self._host}:{port}", "--metrics", "127.0.0.1:0"]
         command = [sys.executable, "-m", "penstock.cli", "log", "serve", "--data", str(self._folder), *listen]
         with output.open("ab") as out:
-            environment = {**os.environ, MARKER: self._mark, "PYTHONUNBUFFERED": "1"}
+            environment = {**os.environ, MARKER: self.mark, "PYTHONUNBUFFERED": "1"}
             self._child = subprocess.Popen(
                 command,
                 env=environment,

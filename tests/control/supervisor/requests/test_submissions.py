@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.control.api.jobs import Submission, Update
+from penstock.control.api.pages import Paging
 from penstock.control.machine.states import JobState
 from penstock.control.rest.manager import IdempotencyKey, Source
 from penstock.control.supervisor.requests import plan_checks
@@ -122,7 +123,7 @@ def test_a_zip_of_a_folder_is_a_source_too(manager: RunningManager) -> None:
     assert manager.get(job).entry == "main.py"
     update = manager.manager.update("zipped", Update(), Source("job.py", GOOD), CALLER)
     assert manager.wait_for_command(update.id) == "done"
-    assert [one.number for one in manager.store.versions.all(job)] == [2, 1]
+    assert [one.number for one in manager.manager.versions(job, Paging()).items] == [2, 1]
 
 
 def _file(manager: RunningManager, content: bytes) -> str:
