@@ -47,8 +47,8 @@ def create_app(
 ) -> FastAPI:
     """Return the REST API of a job manager.
 
-    `hosts` are names that the server is reached by, besides those of loopback: others are refused. `origins` are
-    websites whose pages may use it (CORS); none by default. `dashboard` gets every path that the API does not have.
+    `hosts` are names by which this machine may ask without a token, besides those of loopback. `origins` are websites
+    whose pages may use it (CORS); none by default. `dashboard` gets every path that the API does not have.
     """
     app = FastAPI(openapi_url=SCHEMA_PATH, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.manager, app.state.broker, app.state.event_texts = manager, broker, events.EventTexts()

@@ -171,6 +171,11 @@ def test_every_write_of_a_known_caller_is_audited(
     assert manager.entries[0].address == "127.0.0.1"
 
 
+def test_with_a_token_the_server_may_have_any_name(client: httpx.Client) -> None:
+    headers = {"authorization": "Bearer pst_viewer", "host": "jobs.example"}
+    assert client.get("/api/v1/jobs", headers=headers).status_code == 200
+
+
 def test_the_text_of_a_token_is_returned_once(client: httpx.Client) -> None:
     admin = {"authorization": "Bearer pst_admin"}
     made = client.post("/api/v1/tokens", json={"name": "ci", "role": "operator"}, headers=admin)
@@ -253,6 +258,7 @@ def test_without_tokens_other_machines_are_refused(address: str) -> None:
         {"origin": "https://evil.example"},
         {"origin": "null"},
         {"origin": "http://127.0.0.1:9999"},
+        {"origin": "http://[::1"},
         {"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"},
         {"origin": "https://evil.example", "sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"},
     ],
@@ -272,7 +278,7 @@ def test_behind_a_proxy_a_token_is_required(header: str) -> None:
     assert ask(**{header: "192.0.2.7"}).status_code == 401
 
 
-def test_a_list_of_hosts_is_complete() -> None:
+def test_further_names_of_this_machine_are_given_as_hosts() -> None:
     assert ask(host="jobs.example:8081", hosts="jobs.example").status_code == 200
     assert ask(host="127.0.0.1:8081", hosts="jobs.example").status_code == 200
     assert ask(host="evil.example", hosts="jobs.example").status_code == 403
