@@ -94,6 +94,10 @@ class Driver:
             return self._clock() - self._launched - START_SECONDS
         return self._clock() - self._last_heard
 
+    def expect_answer(self) -> None:
+        """The driver has started long ago: it is lost if it does not answer soon."""
+        self._last_heard = self._clock()
+
     def follow(self, token: int) -> None:
         """Attach to the driver with the manager's token, and stay attached until it ends."""
         self._task = asyncio.create_task(self._follow(token), name=f"driver {self.name}")

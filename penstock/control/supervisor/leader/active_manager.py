@@ -254,8 +254,8 @@ class ActiveManager:
         if run is None or not _is_of_run(driver, job, run, message):
             return
         stored = self.jobs.get(job)
-        if message.get("kind") == "epoch" and stored is not None:
-            self.recording.take_epoch(stored, run, message)
+        is_epoch = message.get("kind") == "epoch"
+        if is_epoch and stored is not None and self.recording.take_epoch(stored, run, message):
             self.bus.publish("epoch", job, **driver_reports.shown(message))
         event = driver_reports.event_of(message, run, self.options.data.job_savepoints(job))
         if event is not None:

@@ -56,6 +56,8 @@ async def _adopt_run(term: Adopter, job: StoredJob, machine: Job, runs: dict[str
         return
     driver = term.drivers.adopt(folder, process, _group(term, job, run))
     driver.runs[job.id], driver.has_had_job = run.id, True
+    if machine.state is not JobState.STARTING:
+        driver.expect_answer()
     _logger.info("job %s (%s): driver %d is adopted", job.name, job.id, process.pid)
 
 

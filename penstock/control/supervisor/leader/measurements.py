@@ -38,6 +38,7 @@ class JobMeasurements:
     latency: Histogram = field(default_factory=Histogram)
     checkpoint: Histogram = field(default_factory=Histogram)
     newest_epoch: int = -1
+    run: str = ""
     memory: int = 0
     busy_ms: float = 0.0
     _sampled: tuple[float, float, float] | None = None
@@ -48,8 +49,13 @@ class JobMeasurements:
         self.progress = dict(progress)
         self._take_lags(progress)
 
-    def take_epoch(self, message: Mapping[str, Any]) -> None:
-        """Take an epoch; one that is replayed is not counted again."""
+    def take_epoch(self, message: Mapping[str, Any], run: str) -> bool:
+        """Take an epoch; return whether it is new. One that is replayed is not counted again.
+
+        A run may start from an older epoch than the last one reached, if it was restored from a savepoint.
+        """
+        if run != self.run:
+            self.run, self.newest_epoch = run, -1
         totals = message.get("totals") or {}
         self.progress |= {name: message[name] for name in _GAUGES if name in message and name not in _TOTALS}
         self.progress |= {name: totals[name] for name in _TOTALS if name in totals}
@@ -57,13 +63,14 @@ class JobMeasurements:
         self._take_lags(message)
         number = int(message.get("epoch", -1))
         if number <= self.newest_epoch:
-            return
+            return False
         self.newest_epoch = number
         self.latency.add(float(message.get("duration_ms") or 0) / 1000)
         self.busy_ms += float(message.get("duration_ms") or 0)
         written = checkpoint_ms(message.get("phases"))
         if written is not None:
             self.checkpoint.add(written / 1000)
+        return True
 
     def _take_lags(self, message: Mapping[str, Any]) -> None:
         lags = message.get("partition_lags")

@@ -31,13 +31,19 @@ class Recording:
         self._epochs: list[Epoch] = []
         self._savepoints: list[Savepoint] = []
         self._progress: dict[str, dict[str, Any]] = {}
+        self._first_epochs: dict[str, int] = {}
 
-    def take_epoch(self, job: StoredJob, run: str, message: Mapping[str, Any]) -> None:
-        """Take an epoch of a job."""
-        self._epochs = [*self._epochs[-_MOST_EPOCHS:], epoch_of(message, job.id, run)]
-        measured = self.measurements.of(job.id, job.name)
-        measured.take_epoch(message)
+    def take_epoch(self, job: StoredJob, run: str, message: Mapping[str, Any]) -> bool:
+        """Take an epoch of a job; return whether it is new, or was replayed by a driver."""
+        measured, epoch = self.measurements.of(job.id, job.name), epoch_of(message, job.id, run)
+        is_first = measured.run != run
+        if not measured.take_epoch(message, run):
+            return False
+        if is_first:
+            self._first_epochs[job.id] = epoch.number
+        self._epochs = [*self._epochs[-_MOST_EPOCHS:], epoch]
         self._progress[job.id] = dict(measured.progress)
+        return True
 
     def take_progress(self, job: StoredJob, progress: Mapping[str, Any]) -> None:
         """Take what a heartbeat says of a job."""
@@ -95,8 +101,9 @@ class Recording:
         series = list(samples)
         if not (epochs or savepoints or progress or series):
             return
+        first, self._first_epochs = self._first_epochs, {}
         self._epochs, self._savepoints, self._progress = [], [], {}
-        await asyncio.to_thread(_write, store, token, epochs, savepoints, progress, series)
+        await asyncio.to_thread(_write, store, token, epochs, first, savepoints, progress, series)
 
     def _samples(self, jobs: Iterable[StoredJob], now: float) -> list[Sample]:
         return [sample for job in jobs for sample in self.measurements.stored_samples(status(job), now)]
@@ -111,6 +118,7 @@ def _write(
     store: Store,
     token: int,
     epochs: list[Epoch],
+    first: Mapping[str, int],
     savepoints: list[Savepoint],
     progress: Mapping[str, dict[str, Any]],
     samples: list[Sample],
@@ -118,6 +126,10 @@ def _write(
     with store.begin(token) as write:
         named = {*progress, *(epoch.job for epoch in epochs), *(savepoint.job for savepoint in savepoints)}
         existing = {job for job in named if write.jobs.find(job)}
+        for job, number in first.items():
+            if job in existing:
+                # A run that was restored from a savepoint counts from there again.
+                write.epochs.forget_after(job, number - 1)
         write.epochs.add(epoch for epoch in epochs if epoch.job in existing)
         for savepoint in savepoints:
             if savepoint.job in existing:
