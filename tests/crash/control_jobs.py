@@ -32,12 +32,12 @@ class Numbers(threading.Thread):
         super().__init__(name="numbers", daemon=True)
         config = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "log_level": 0}
         self._producer = Producer(config | {"message.timeout.ms": 300_000, "retries": 10_000})
-        self._pause, self._stop = 1.0 / per_second, threading.Event()
+        self._pause, self._ending = 1.0 / per_second, threading.Event()
         self.sent = self.acknowledged = 0
         self.lost: list[str] = []
 
     def run(self) -> None:
-        while not self._stop.wait(self._pause):
+        while not self._ending.wait(self._pause):
             self._producer.produce(TOPIC, json.dumps({"id": self.sent}).encode(), on_delivery=self._delivered)
             self.sent += 1
             self._producer.poll(0)
@@ -51,7 +51,7 @@ class Numbers(threading.Thread):
 
     def stop(self) -> None:
         """Stop, once all is acknowledged."""
-        self._stop.set()
+        self._ending.set()
         self.join(300)
         assert not self.lost, f"the log lost numbers: {self.lost[:3]}"
         assert self.acknowledged == self.sent
