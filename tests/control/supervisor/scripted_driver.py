@@ -1,8 +1,8 @@
 """A driver process without Spark: the real one in all but what runs its jobs, which do what their arguments say.
 
-`behaviour` is one of: run (until it is stopped), finish, fail (after its first epoch), fail_once, mistake, deaf (does
-not stop when asked), eat (memory), slow (takes a while to start). Every start is noted in the file `starts` of the
-checkpoint; a second run beside a first one is noted in `twice`.
+`behaviour` is one of: run (until it is stopped), idle (no epochs), finish, fail (after its first epoch), fail_once,
+mistake, deaf (does not stop when asked), eat (memory). Every start is noted in the file `starts` of the checkpoint; a
+second run beside a first one is noted in `twice`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class ScriptedRun:
         if self._stop.wait(EPOCH_SECONDS):
             os.close(self._lock)
             return True
+        if self._behaviour == "idle":
+            return False
         epoch = self.now.epoch + 1
         (self._folder / "epoch.new").write_text(str(epoch))
         (self._folder / "epoch.new").rename(self._folder / "epoch")
