@@ -46,6 +46,7 @@ class Driver:
     """A process."""
 
     version: int
+    restore_from: str | None = None
     runs: bool = False
     asked: str | None = None
     savepoint: str | None = None  # of the stop
@@ -64,6 +65,7 @@ class World:
     done: dict[str, FinishCommand] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     causes: list[str] = field(default_factory=list)
+    created: set[str] = field(default_factory=set)  # savepoints of stops
 
     def send(self, kind: str, **arguments: object) -> str:
         """Send a command, and return its id."""
@@ -106,11 +108,12 @@ class World:
         """Do what the machine wants; slots and timers are the caller's."""
         for instruction in instructions:
             match instruction:
-                case Launch(run=run, version=version) if run not in self.launched:
+                case Launch(run=run, version=version, restore_from=restore_from) if run not in self.launched:
                     assert not self.drivers, f"{run} is launched while {list(self.drivers)} run"
                     self.launched.add(run)
-                    self.drivers[run] = Driver(version)
+                    self.drivers[run] = Driver(version, restore_from)
                 case AskStop(run=run, savepoint=savepoint) if run in self.drivers:
+                    assert savepoint not in self.created, f"{savepoint} exists already"
                     self.drivers[run].asked, self.drivers[run].savepoint = "stop", savepoint
                 case AskCancel(run=run) if run in self.drivers:
                     self.drivers[run].asked = "cancel"
@@ -161,6 +164,7 @@ class World:
         if driver.asked == "cancel":
             return self.end(Outcome.CANCELED)
         if driver.savepoint and with_savepoint:
+            self.created.add(driver.savepoint)
             self.deliver(SavepointCreated(run, driver.savepoint, f"/savepoints/{driver.savepoint}"))
         elif driver.savepoint:
             self.deliver(SavepointFailed(run, driver.savepoint, NO_BROKER))
