@@ -39,8 +39,9 @@ class DriverConnection:
         reader, writer = await _connect(folder)
         try:
             writer.write(_encode({"type": "attach", "token": token, "after": after}))
-            await asyncio.wait_for(writer.drain(), _SEND_SECONDS)
-            hello = _decode(await asyncio.wait_for(reader.readline(), _REPLY_SECONDS))
+            async with asyncio.timeout(_REPLY_SECONDS):
+                await writer.drain()
+                hello = _decode(await reader.readline())
             if hello.get("type") == "refused":
                 raise TokenRefused(str(hello.get("reason", "the token is old")))
             if hello.get("type") != "hello":
@@ -69,7 +70,8 @@ class DriverConnection:
         """Send a message; raises DriverUnreachable if it cannot be sent."""
         try:
             self._writer.write(_encode(message))
-            await asyncio.wait_for(self._writer.drain(), _SEND_SECONDS)
+            async with asyncio.timeout(_SEND_SECONDS):
+                await self._writer.drain()
         except (OSError, TimeoutError, RuntimeError) as error:
             raise DriverUnreachable(str(error) or "no answer") from error
 
@@ -93,8 +95,8 @@ def _decode(line: bytes) -> Message:
 async def _connect(folder: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     try:
         with short_path(folder / SOCKET) as path:
-            opened = asyncio.open_unix_connection(path, limit=_LONGEST_LINE)
-            return await asyncio.wait_for(opened, _REPLY_SECONDS)
+            async with asyncio.timeout(_REPLY_SECONDS):
+                return await asyncio.open_unix_connection(path, limit=_LONGEST_LINE)
     except (OSError, TimeoutError) as error:
         raise DriverUnreachable(str(error) or "no answer") from error
 

@@ -7,6 +7,7 @@ process or another, adopts them. So there is one way to recover, from whatever h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -304,7 +305,7 @@ def _is_of_run(driver: Driver, job: str, run: str, message: Message) -> bool:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return
+    # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the event.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

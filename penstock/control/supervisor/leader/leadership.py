@@ -118,9 +118,8 @@ class Leadership:
                 message = "the lease could not be renewed in time"
                 raise StoreUnavailable(message, transient=True)
             with contextlib.suppress(StoreUnavailable, TimeoutError):
-                renewed = await asyncio.wait_for(
-                    asyncio.to_thread(self._store.leases.renew, MANAGER, token, period), expires - started
-                )
+                async with asyncio.timeout(expires - started):
+                    renewed = await asyncio.to_thread(self._store.leases.renew, MANAGER, token, period)
                 if not renewed:
                     message = "another job manager has the lease"
                     raise Fenced(message)
