@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -25,6 +26,10 @@ def mask_text(text: str) -> str:
     return masked_text(text) if any(mark in text for mark in _MARKS) else text
 
 
+# The names of options are few, and each is asked for with every job of a list.
+_names_a_secret = lru_cache(maxsize=4096)(is_secret)
+
+
 def mask(value: Any, name: str = "") -> Any:
     """Return a JSON value without the secrets in it, by the names of fields and in addresses.
 
@@ -39,7 +44,7 @@ def mask(value: Any, name: str = "") -> Any:
         return [mask(part, name) for part in value]
     if isinstance(value, str) and is_reference(value):
         return value
-    if value and name and not isinstance(value, bool) and is_secret(name):
+    if value and name and not isinstance(value, bool) and _names_a_secret(name):
         return HIDDEN
     return mask_text(value) if isinstance(value, str) else value
 

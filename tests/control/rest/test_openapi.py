@@ -34,7 +34,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-EXAMPLES = int(os.environ.get("PENSTOCK_TEST_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("PENSTOCK_TEST_EXAMPLES", "6"))
 THERE = {"job": "vwap", "topic": "orders", "group": "reports"}
 
 

@@ -125,6 +125,8 @@ def schema(running: tuple[str, RunningManager]) -> Any:
     return schemathesis.openapi.from_url(running[0] + SCHEMA_PATH, config=config)
 
 
+# The manager runs in a thread of this process and draws random delays, which hypothesis takes for the strategy's.
+@pytest.mark.filterwarnings("ignore:Do not use the .random. module inside strategies")
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_HERE])
 def test_no_answer_of_the_real_manager_is_a_500_or_undocumented(schema: Any, name: str) -> None:
     operation = schema.find_operation_by_id(name)
