@@ -58,9 +58,9 @@ def check(path: Path) -> dict[str, Any]:
     try:
         return _plan(path)
     except MemoryError:
-        return _failed(_too_large())
+        return _failed(_too_large(), path)
     except Exception as error:  # the user's code may raise anything
-        return _failed(error)
+        return _failed(error, path)
 
 
 def _plan(path: Path) -> dict[str, Any]:
@@ -102,12 +102,31 @@ def _changes(assignment: Assignment, pipeline: Pipeline, plan: PhysicalPlan) -> 
     return {"changed": bool(changes), "summary": changes.summary, "table": changes.table, "lost": lost}
 
 
-def _failed(error: Exception) -> dict[str, Any]:
+def _failed(error: Exception, path: Path) -> dict[str, Any]:
     from penstock.driver.messages import describe_error
 
     described = describe_error(error)
+    for part in ("message", "hint"):
+        described[part] = _as_in_its_folder(described[part], path) if described[part] else None
     hint = f"\n  {described['hint']}" if described["hint"] else ""
     return {"ok": False, "error": described, "text": f"{described['type']}: {described['message']}{hint}"}
+
+
+def _as_in_its_folder(text: str, path: Path) -> str:
+    """Return a text of `penstock explain` as it is in the folder of the file: where the manager keeps it says nothing."""
+    from penstock.driver.assignment import read_assignment_file
+    from penstock.errors import PenstockError
+
+    try:
+        assignment = read_assignment_file(path)
+    except PenstockError:
+        return text
+    if assignment is None:
+        return text
+    folder = Path(assignment.target).parent
+    for known in {str(folder), str(folder.resolve())} - {"/", "."}:
+        text = text.replace(f"{known}/", "").replace(known, ".")
+    return text
 
 
 def _too_large() -> Exception:

@@ -40,11 +40,15 @@ def test_the_plan_of_a_good_job_is_printed_and_what_it_prints_is_not_in_the_way(
     assert "filter" in result["explain"]
 
 
-def test_a_mistake_is_the_error_that_explain_prints(tmp_path: Path) -> None:
-    code, result = checked(tmp_path, WRONG)
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [(WRONG, "UnknownColumn"), ("import penstock as ps\n1 / 0", "BadEntry"), ("a = 1", "BadEntry")],
+)
+def test_a_mistake_is_the_error_that_explain_prints(tmp_path: Path, source: str, kind: str) -> None:
+    code, result = checked(tmp_path, source)
     assert code == 2
-    assert result["error"]["type"] == "UnknownColumn"
-    explain = [sys.executable, "-m", "penstock", "explain", str(tmp_path / "job.py")]
+    assert result["error"]["type"] == kind
+    explain = [sys.executable, "-m", "penstock", "explain", "job.py"]
     printed = subprocess.run(explain, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False).stderr
     assert result["text"] == printed.rstrip("\n")
 

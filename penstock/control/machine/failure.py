@@ -21,6 +21,11 @@ class Failure:
         return self.exit_code == 2 and not self.transient
 
     @property
+    def is_nothing_to_save(self) -> bool:
+        """Whether a savepoint failed because no epoch is committed yet."""
+        return self.type == "CheckpointMissing"
+
+    @property
     def summary(self) -> str:
         r"""The cause in one line.
 

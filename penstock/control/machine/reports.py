@@ -110,6 +110,13 @@ def savepoint_reported(draft: Draft, event: SavepointCreated | SavepointFailed) 
         draft.set(savepoint=None)
         how = f"failed: {error}" if error else f"created at {path}"
         draft.finish_command(savepoint.command, error is None, f"savepoint {event.name} {how}")
+    elif isinstance(event, SavepointFailed) and event.error.is_nothing_to_save and _saves_for_change(draft):
+        draft.change_request(savepoint=None)
+        return "no epoch is committed yet: the change needs no savepoint"
     else:
         draft.change_request(savepoint_path=path, savepoint_error=error)
     return f"savepoint {event.name} " + ("failed" if error else "created")
+
+
+def _saves_for_change(draft: Draft) -> bool:
+    return draft.job.request is not None and draft.job.request.is_change

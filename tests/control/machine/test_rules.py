@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,7 @@ from penstock.errors import BadValue
 from tests.control.machine.world import MISTAKE, NO_BROKER, World
 
 RUN = "j1-1"
+NOTHING_TO_SAVE = Failure("CheckpointMissing", "no epoch is committed yet", transient=True, exit_code=2)
 
 
 @pytest.fixture
@@ -339,6 +341,22 @@ def test_an_update_whose_savepoint_fails_starts_the_old_version_again(running: W
     assert not running.done[command].ok
     running.start()
     assert (running.job.version, running.job.running_version) == (1, 1)
+
+
+@pytest.mark.parametrize("change", [{"kind": "update", "version": 2}, {"kind": "rescale", "parallelism": 4}])
+def test_a_change_before_the_first_epoch_needs_no_savepoint(running: World, change: dict[str, Any]) -> None:
+    command = running.send(**change)
+    running.obey(with_savepoint=False, why=NOTHING_TO_SAVE)
+    running.start()
+    assert running.done[command].ok
+    assert running.job.restore_from is None
+
+
+def test_a_stop_before_the_first_epoch_says_that_there_is_no_savepoint(running: World) -> None:
+    command = running.send("stop", savepoint="monday")
+    running.obey(with_savepoint=False, why=NOTHING_TO_SAVE)
+    assert not running.done[command].ok
+    assert running.job.state is JobState.STOPPED
 
 
 def test_an_update_of_a_job_that_crashes_while_it_stops_restarts_the_old_version(running: World) -> None:

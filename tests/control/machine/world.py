@@ -156,7 +156,7 @@ class World:
         del self.drivers[run]
         self.deliver(LaunchFailed(run, NO_BROKER))
 
-    def obey(self, with_savepoint: bool = True) -> None:
+    def obey(self, with_savepoint: bool = True, why: Failure = NO_BROKER) -> None:
         """The driver does what it was asked."""
         driver, run = self.driver, self.job.run or ""
         assert driver
@@ -167,7 +167,7 @@ class World:
             self.created.add(driver.savepoint)
             self.deliver(SavepointCreated(run, driver.savepoint, f"/savepoints/{driver.savepoint}"))
         elif driver.savepoint:
-            self.deliver(SavepointFailed(run, driver.savepoint, NO_BROKER))
+            self.deliver(SavepointFailed(run, driver.savepoint, why))
         return self.end(Outcome.STOPPED)
 
     def savepoint(self, ok: bool = True) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from penstock.driver import __main__ as driver
 from penstock.driver import socket_server
 from penstock.driver.assignment import Assignment
-from penstock.errors import BadEntry, SourceFailed
+from penstock.errors import BadEntry, CheckpointMissing, SourceFailed
 from penstock.report import Progress, Report
 
 EPOCH_SECONDS = 0.05
@@ -119,6 +119,9 @@ class ScriptedRuntime:
         return ScriptedRun(assignment)
 
     def savepoint(self, assignment: Assignment, name: str) -> dict[str, Any]:
+        if not (Path(assignment.checkpoint) / "epoch").exists():
+            message = "no epoch is committed yet, so there is nothing to save"
+            raise CheckpointMissing(message, hint="wait for the first epoch of the job", transient=True)
         path = Path(assignment.savepoints or "") / name
         path.mkdir(parents=True)
         return {"path": str(path), "bytes": 0, "epochs": 1}

@@ -211,10 +211,13 @@ class ActiveManager:
                 raise PenstockError(message)
             event = command_event(kind, command, arguments)
         except PenstockError as error:
-            why = str(error)
-            await asyncio.to_thread(lambda: self.store.commands.finish(command, failed=True, message=why))
+            await asyncio.to_thread(self._refuse, command, str(error))
             return
         self.put(job, event)
+
+    def _refuse(self, command: str, why: str) -> None:
+        with self.store.begin(self.token) as write:
+            write.commands.finish(command, failed=True, message=why)
 
     async def _tick(self) -> None:
         while True:

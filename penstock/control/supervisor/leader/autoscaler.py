@@ -43,18 +43,20 @@ def _decide_for(term: Term, job: StoredJob) -> None:
         _logger.warning("job %s: %s", job.name, error)
         return
     now = term.clock()
-    state = _state(remembered, job.parallelism or cores(), now)
+    state = _state(remembered, job.parallelism or cores(), job.started_at)
     found = term.store.series.read(job.id, _METRICS, start=now - _RANGE_SECONDS, end=now, resolution=10)
     decision = decide(policy, samples_of(found, state.parallelism), state, now)
     _record(term, job, decision, dry_run=dry_run)
 
 
-def _state(remembered: Any, parallelism: int, now: float) -> ScalingState:
+def _state(remembered: Any, parallelism: int, started_at: float | None) -> ScalingState:
     if not isinstance(remembered, dict):
         return ScalingState(parallelism)
     state = ScalingState.from_json(remembered)
-    # Somebody else has rescaled the job.
-    return state if state.parallelism == parallelism else state.changed(parallelism, now)
+    if state.parallelism == parallelism:
+        return state
+    # Somebody else has rescaled the job, or a rescale was rolled back: either began the present run.
+    return state.changed(parallelism, started_at or state.changed_at or 0.0)
 
 
 def samples_of(series: Sequence[Series], parallelism: int) -> list[Sample]:

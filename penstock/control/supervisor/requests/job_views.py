@@ -69,7 +69,7 @@ def job_view(job: jobs.Job) -> Job:
         error=JobError(**error) if error else None,
         lag=progress.get("lag"),
         rows_per_second=progress.get("rows_in_per_s") if runs else None,
-        epoch=progress.get("epoch"),
+        epoch=_epoch(progress.get("epoch")),
         watermark=at(seconds(progress.get("watermark"))),
         checkpoint=job.checkpoint,
         waiting_for=job.reason,
@@ -85,6 +85,11 @@ def job_view(job: jobs.Job) -> Job:
         settings=job.settings,
         arguments=job.arguments,
     )
+
+
+def _epoch(newest: int | None) -> int | None:
+    """Return the newest committed epoch; a driver reports -1 before the first."""
+    return None if newest is None or newest < 0 else newest
 
 
 def command_view(command: commands.Command) -> Command:

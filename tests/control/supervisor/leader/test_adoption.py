@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.control.machine.states import JobState
+from penstock.control.store.repositories.leases import MANAGER
 from penstock.control.supervisor.drivers.connection import DriverConnection, TokenRefused
 from penstock.control.supervisor.drivers.processes import identify
 from tests.control.supervisor.running_manager import RunningManager, end_drivers, running_manager
@@ -103,3 +104,17 @@ def test_drivers_of_no_job_are_ended(data: Path) -> None:
     with running_manager(data) as second:
         wait_for(lambda: second.leadership.is_active, "the manager is not active")
         wait_for(lambda: identify(spare) is None, "the spare of the dead manager still runs")
+
+
+def test_a_manager_whose_lease_was_taken_does_not_refuse_commands(data: Path) -> None:
+    """Promise: every write that follows from the role of the active manager is fenced."""
+    with running_manager(data, lease_seconds=60.0) as old:
+        job = old.add("prices", "idle")
+        old.wait_for_state(job, RUNNING)
+        term = old.leadership.term
+        assert term is not None
+        assert old.store.leases.acquire(MANAGER, "the next one", 60, replaces=term.token) is not None
+        command = old.store.commands.add(job, "no such command")
+        old.leadership.wake()
+        wait_for(lambda: old.leadership.term is None, "the old manager still acts")
+        assert old.store.commands.get(command.id).state == "open"

@@ -30,12 +30,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def term(store: Store, policy: dict[str, Any], parallelism: int = 2) -> Any:
+def term(store: Store, policy: dict[str, Any], parallelism: int = 2, started_at: float | None = None) -> Any:
     """An active manager with one running job."""
     token = store.leases.acquire(MANAGER, "test", 60)
-    job = store.jobs.create(
-        Job(id="j1", name="prices", state="RUNNING", run="j1-1", parallelism=parallelism, autoscaling=policy)
-    )
+    fields: dict[str, Any] = {"parallelism": parallelism, "autoscaling": policy, "started_at": started_at}
+    job = store.jobs.create(Job(id="j1", name="prices", state="RUNNING", run="j1-1", **fields))
     machine = MachineJob(id="j1", name="prices", state=JobState.RUNNING, run="j1-1", parallelism=parallelism)
     return SimpleNamespace(
         store=store,
@@ -82,3 +81,16 @@ def test_a_small_lag_changes_nothing(store: Store) -> None:
     asyncio.run(autoscale(active))
     assert store.commands.open() == []
     assert store.transitions.page("j1").items == ()
+
+
+@pytest.mark.parametrize(("started_before", "acts"), [(100, True), (5, False)])
+def test_after_a_rollback_it_decides_over_what_was_measured_since(
+    store: Store, started_before: float, acts: bool
+) -> None:
+    """Promise: a parallelism that others have set does not silence the autoscaler; it only begins the series anew."""
+    now = time.time()
+    remembered = {"parallelism": 4, "changed_at": now - 150, "not_enough": []}
+    active = term(store, {**LAG, "state": remembered}, started_at=now - started_before)
+    record_lag(store, 50_000)
+    asyncio.run(autoscale(active))
+    assert [command.kind for command in store.commands.open()] == (["rescale"] if acts else [])

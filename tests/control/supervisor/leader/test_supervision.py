@@ -123,6 +123,13 @@ def test_an_update_runs_the_new_version(manager: RunningManager) -> None:
     assert manager.wait_for_state(job, RUNNING).version == 2
 
 
+def test_a_job_is_rescaled_before_its_first_epoch(manager: RunningManager) -> None:
+    job = manager.add("prices", "idle")
+    manager.wait_for_state(job, RUNNING)
+    assert manager.wait_for_command(manager.request(job, "rescale", parallelism=2)) == "done"
+    assert manager.wait_for_state(job, RUNNING).parallelism == 2
+
+
 def test_a_deleted_job_leaves_no_files_and_its_name_is_free(manager: RunningManager) -> None:
     job = manager.add("prices")
     manager.wait_for_state(job, RUNNING)
