@@ -113,7 +113,7 @@ def _failed(error: Exception, path: Path) -> dict[str, Any]:
 
 
 def _as_in_its_folder(text: str, path: Path) -> str:
-    """Return a text of `penstock explain` as it is in the folder of the file: where the manager keeps it says nothing."""
+    """Return a text of `penstock explain` as it is in the folder of the file, not in that of the manager."""
     from penstock.driver.assignment import read_assignment_file
     from penstock.errors import PenstockError
 

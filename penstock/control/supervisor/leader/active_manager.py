@@ -160,7 +160,8 @@ class ActiveManager:
     def _publish_state(self, applied: Applied) -> None:
         states = [str(state) for state in applied.states]
         error = applied.machine.error.summary if applied.machine.error else None
-        _logger.info("job %s (%s): %s: %s", applied.job.name, applied.job.id, " -> ".join(states), applied.cause)
+        path = " -> ".join(states) or "deleted"
+        _logger.info("job %s (%s): %s: %s", applied.job.name, applied.job.id, path, applied.cause)
         self.bus.publish(
             "deleted" if applied.machine.deleted else "state",
             applied.job.id,
