@@ -64,7 +64,7 @@ def problems(infos: Sequence[zipfile.ZipInfo], limits: Limits) -> Iterator[str]:
         yield from _name_problems(info, limits)
     yield from _unpacked_problems(sum(info.file_size for info in infos), sum(i.compress_size for i in infos), limits)
     files = [PurePosixPath(info.filename) for info in infos if not info.is_dir()]
-    yield from _clashes(files)
+    yield from _clashes(files, [PurePosixPath(info.filename) for info in infos if info.is_dir()])
     if not files:
         yield "it has no files"
 
@@ -123,9 +123,13 @@ def _unpacked_problems(unpacked: int, packed: int, limits: Limits) -> Iterator[s
         yield f"it unpacks to more than {limits.ratio} times its size"
 
 
-def _clashes(files: Sequence[PurePosixPath]) -> Iterator[str]:
-    """Yield names that are the same on a file system that ignores case or the form of accents."""
-    folders = dict.fromkeys(chain.from_iterable(list(file.parents)[:-1] for file in files))
+def _clashes(files: Sequence[PurePosixPath], named: Sequence[PurePosixPath]) -> Iterator[str]:
+    """Yield names that are the same on a file system that ignores case or the form of accents.
+
+    Folders are those that are entries of their own, `named`, and those that other entries are in.
+    """
+    around = chain.from_iterable(list(path.parents)[:-1] for path in chain(files, named))
+    folders = dict.fromkeys(chain(named, around))
     seen: dict[str, PurePosixPath] = {}
     for path in chain(folders, files):
         other = seen.setdefault(_folded(path), path)

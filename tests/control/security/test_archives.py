@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.control.security.archives import Limits, unpack
@@ -53,12 +53,26 @@ def test_a_folder_is_unpacked_as_it_was(files: dict[str, bytes]) -> None:
         assert {path for path in root.rglob("*") if path.is_file()} == set(written)
 
 
+@pytest.mark.parametrize("names", [["a", "a/"], ["a/", "a"], ["A/", "a"], ["a", "A/b/"], ["A/x.py", "a/"]])
+def test_a_file_and_a_folder_cannot_have_the_same_name(names: list[str], tmp_path: Path) -> None:
+    with pytest.raises(BadArchive, match="the same name"):
+        unpack(zipped({**dict.fromkeys(names, b""), "job.py": b"x"}), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_may_be_an_entry_of_its_own(tmp_path: Path) -> None:
+    unpack(zipped({"a/": b"", "a/b/": b"", "a/b/job.py": b"x"}), tmp_path)
+    assert (tmp_path / "a" / "b" / "job.py").read_bytes() == b"x"
+
+
 pieces = st.sampled_from(["..", ".", "", "a", "A", "b", "\\", "C:", "\0", "é", "e\u0301", " ", "nul\n"])
 evil = st.lists(pieces, min_size=1, max_size=4).map("/".join).filter(bool)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @given(st.lists(evil, min_size=1, max_size=3, unique=True))
+@example(["a", "a/"])
+@example(["a/", "a"])
 @settings(max_examples=150, deadline=None)
 def test_nothing_is_ever_written_outside_of_the_folder(names: list[str]) -> None:
     with TemporaryDirectory() as outside:
