@@ -14,7 +14,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format docs bench bench-scale bench-log bench-peers crash crash-log clean
+.PHONY: help setup demo test test-slow lint format docs bench bench-scale bench-log bench-peers crash crash-log crash-control clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ crash: $(READY) ## Kill running jobs at random and compare their output: make cr
 
 crash-log: $(READY) ## Kill the event log under load and judge what its clients saw: make crash-log RUNS=100
 	$(BIN)/python -m pytest -q -s tests/crash/test_log_kill.py --crash-runs=$(RUNS)
+
+crash-control: ROUNDS ?= 50
+crash-control: $(READY) ## Kill job manager, drivers, log and database under ten jobs: make crash-control ROUNDS=50
+	$(BIN)/python -m pytest -q -s tests/crash/test_control_kill.py --crash-runs=$(ROUNDS)
 
 clean: ## Remove the virtual environment and whatever was generated
 	rm -rf $(VENV) .venv-* build dist site out .penstock spark-warehouse metastore_db derby.log

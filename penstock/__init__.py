@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from penstock.contracts import Rejected as Rejected
     from penstock.contracts import Sink as Sink
     from penstock.contracts import Source as Source
+    from penstock.control.client import Client as Client
     from penstock.errors import CheckpointError as CheckpointError
     from penstock.errors import PenstockError as PenstockError
     from penstock.errors import PipelineError as PipelineError
@@ -57,6 +58,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "aggregates": ("Aggregator",),
     "contracts": ("Epoch", "Rejected", "Sink", "Source"),
+    "control.client": ("Client",),
     "errors": ("CheckpointError", "PenstockError", "PipelineError", "RunError", "SettingsError"),
     "sources": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic"),
     "sinks": ("callback", "collect", "console", "files", "table", "topic", "webhook"),

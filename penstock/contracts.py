@@ -209,6 +209,10 @@ class Source(Connector):
         """Return about how many rows there are after these offsets; None if that is unknown."""
         return None
 
+    def partition_lags(self, offsets: Offsets) -> Mapping[str, int] | None:
+        """Return the same by partition; None if it is known for the whole source only, or not at all."""
+        return None
+
     def drop_oldest(self, start: Offsets, rows: int) -> tuple[Offsets, int]:
         """Return offsets after which about `rows` rows are left, and how many rows are skipped; needs `can_drop`."""
         raise NotImplementedError

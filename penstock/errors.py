@@ -8,13 +8,16 @@ PenstockError                 .node .hint .transient, exit code
 │   └── NotSerializable, PaceRefused, OverloadRefused
 ├── SettingsError      (2)    the settings or the environment are wrong
 │   ├── UnknownSetting, MissingInput, MissingJava, BadEntry, MissingPart
-│   └── UnknownTopic, UnknownGroup, BrokerRefused, CannotReplay
+│   ├── UnknownTopic, UnknownGroup, BrokerRefused, CannotReplay
+│   ├── UnknownJob, JobExists, AccessDenied, RequestRefused, MissingSecret
+│   └── BadArchive, BadCursor, NewerStore
 ├── CheckpointError    (2)    the checkpoint cannot be used
 │   ├── CheckpointInUse, CheckpointMismatch, CheckpointDamaged
 │   └── CheckpointMissing, CheckpointExists, LedgerAhead
 └── RunError           (1)    the job failed while it ran
     ├── ExpressionFailed, FunctionFailed, RowRejected, BadEmit, BadResult, BadTimer
-    └── SourceFailed, SinkFailed, NoBroker, StoreFailed, DiskFull, PortTaken, SparkFailed
+    ├── SourceFailed, SinkFailed, NoBroker, StoreFailed, DiskFull, PortTaken, SparkFailed
+    └── NoJobManager, JobFailed, StoreUnavailable, Fenced
 """
 
 from __future__ import annotations
@@ -183,6 +186,38 @@ class CannotReplay(SettingsError):
     """Rejected rows cannot go back into the source that they came from."""
 
 
+class UnknownJob(SettingsError):
+    """The job manager does not have this job, or several match."""
+
+
+class AccessDenied(SettingsError):
+    """The job manager requires a token, or one with another role."""
+
+
+class RequestRefused(SettingsError):
+    """The job manager refused the request; nothing was changed."""
+
+
+class JobExists(SettingsError):
+    """Another job of the job manager has this name."""
+
+
+class NewerStore(SettingsError):
+    """The store of the job manager was written by a newer version of Penstock."""
+
+
+class BadCursor(SettingsError):
+    """A cursor that no list of the job manager returned."""
+
+
+class BadArchive(SettingsError):
+    """A zip file that is damaged, too large, or would write outside of its folder."""
+
+
+class MissingSecret(SettingsError):
+    """A secret that is referred to cannot be found, or others may read its file."""
+
+
 class CheckpointError(PenstockError):
     """The checkpoint cannot be used; it was not changed."""
 
@@ -267,6 +302,22 @@ class PortTaken(RunError):
 
 class SparkFailed(RunError):
     """Spark failed, and not because of the user's code or data."""
+
+
+class NoJobManager(RunError):
+    """No job manager answers at the address that was given."""
+
+
+class JobFailed(RunError):
+    """A job of the job manager failed, or a command to it did."""
+
+
+class StoreUnavailable(RunError):
+    """The database of the job manager does not answer."""
+
+
+class Fenced(RunError):
+    """Another job manager has taken over; this one may not write any more."""
 
 
 def choices(label: str, names: Iterable[str], wrong: str | None = None) -> str:

@@ -92,7 +92,9 @@ class Progress:
     """The newest epoch, and the totals so far.
 
     `backpressure_ratio`: of the rows that were there when the epoch was planned, the part that its limit left unread;
-    0 if it read all, None if a source cannot count its rows. A report has the mean over the run's epochs.
+    0 if it read all, None if a source cannot count its rows. A report has the mean over the run's epochs. `phases` are
+    the milliseconds of the newest epoch by what Spark did in them, under its own names, such as "addBatch".
+    `partition_lags` has the lag of each partition by source, of those that have partitions.
     """
 
     epoch: int = -1
@@ -107,6 +109,10 @@ class Progress:
     watermark: datetime | None = None
     lag_rows: int | None = None
     state_rows: int = 0
+    state_bytes: int = 0
+    filtered: int = 0
+    phases: dict[str, int] = field(default_factory=dict)
+    partition_lags: dict[str, dict[str, int]] = field(default_factory=dict)
     watermarks: tuple[Watermark, ...] = ()
     backpressure_ratio: float | None = None
 

@@ -130,7 +130,18 @@ def _has(settings: Settings, name: str, key: str) -> bool:
 
 NAMES = tuple(part.name for part in fields(Settings))
 # Variables with our prefix that are not settings: they control the program, its tests and its benchmarks.
-_NO_SETTINGS = re.compile(rf"{PREFIX}(DEBUG|PROFILE|PASSWORD|TEST_.*|BENCH_.*)")
+_NO_SETTINGS = re.compile(rf"{PREFIX}(DEBUG|PROFILE|PASSWORD|RUN|SERVER|TOKEN|SECRET_.*|TEST_.*|BENCH_.*)")
+# A key of the file that is no setting of a pipeline: the address of the job manager.
+_SERVER = "server"
+
+
+def server_address(profile: str | None = None) -> str | None:
+    """Return the address of the job manager: PENSTOCK_SERVER, then `server` of the profile or of [settings]."""
+    if given := os.environ.get(f"{PREFIX}SERVER"):
+        return given
+    sections = _sections(Path(FILE), profile or os.environ.get(f"{PREFIX}PROFILE") or None)
+    found = [_text(_SERVER, section[_SERVER], where) for where, section in sections if _SERVER in section]
+    return found[-1] if found else None
 
 
 def cores() -> int:
@@ -141,6 +152,12 @@ def cores() -> int:
 
 
 def _from_file(path: Path, profile: str | None) -> list[dict[str, Any]]:
+    sections = _sections(path, profile)
+    return [_layer({k: v for k, v in section.items() if k != _SERVER}, where) for where, section in sections]
+
+
+def _sections(path: Path, profile: str | None) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the sections of the file that count, the later over the earlier, each with its name."""
     if not path.is_file():
         if profile:
             message = f"profile '{profile}': {FILE} not found in {Path.cwd()}"
@@ -148,14 +165,21 @@ def _from_file(path: Path, profile: str | None) -> list[dict[str, Any]]:
         return []
     content = _toml(path)
     _known(content, ("settings", "profiles"), FILE, "sections")
-    layers = [_layer(content.get("settings", {}), f"{FILE} [settings]")]
+    found = [_section(content.get("settings", {}), f"{FILE} [settings]")]
     profiles = content.get("profiles", {})
     if profile:
         if profile not in profiles:
             message = f"{FILE}: unknown profile '{profile}'"
             raise UnknownSetting(message, hint=choices("profiles there", profiles, profile))
-        layers.append(_layer(profiles[profile], f"{FILE} [profiles.{profile}]"))
-    return layers
+        found.append(_section(profiles[profile], f"{FILE} [profiles.{profile}]"))
+    return found
+
+
+def _section(given: object, where: str) -> tuple[str, Mapping[str, Any]]:
+    if not isinstance(given, Mapping):
+        message = f"{where}: {given!r} is not a section"
+        raise UnknownSetting(message, hint=choices("settings", NAMES))
+    return where, given
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -178,10 +202,7 @@ def _from_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return _layer({name: value for name, value in arguments.items() if value is not None}, "Settings.load")
 
 
-def _layer(given: object, where: str) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        message = f"{where}: {given!r} is not a section"
-        raise UnknownSetting(message, hint=choices("settings", NAMES))
+def _layer(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     _known(given, NAMES, where, "settings")
     return {name: _READERS[name](name, value, where) for name, value in given.items()}
 

@@ -23,6 +23,7 @@ _ORDERED = [
     "ddl",
     "durations",
     "masking",
+    "secret_references",
     "schema",
     "signatures",
     "windows",
@@ -57,7 +58,7 @@ RULES: dict[str, set[str]] = {
     "spark": VALUES
     | {"plan", "native", "keyed", "incremental", "connectors", "rejected", "values", "storage", "kafka", "observe"},
     # It starts jobs as processes of their own, so that no JVM and no user's code is in it.
-    "control": VALUES | {"plan", "storage", "observe"},
+    "control": VALUES | {"plan", "storage", "connectors", "observe"},
     "dashboard": {"control"},
     "argument_checks": PLANNING | {"plan"},
     "tables": VALUES | {"connectors"},
@@ -71,7 +72,9 @@ RULES: dict[str, set[str]] = {
     "contract_suite": VALUES | {"storage", "spark"},
     "testing": VALUES | {"plan", "keyed", "connectors", "storage", "spark", "pipeline", "contract_suite"},
     "entry_points": VALUES | {"pipeline"},
-    "penstock": VALUES | API,
+    # The process of a job: the only part of the job manager with Spark and the user's code in it.
+    "driver": VALUES | API | {"plan", "storage", "spark"},
+    "penstock": VALUES | API | {"control"},
     "demo": {"penstock", "connectors"},
     "cli": VALUES
     | API
@@ -81,6 +84,23 @@ RULES: dict[str, set[str]] = {
 }
 # Inside of spark each layer may import those to its left.
 SPARK_LAYERS = ("session", "tasks", "lowering", "epochs", "checkpoints", "runs")
+# Inside of control: part -> the parts that it may import. The state machine and the autoscaler's decisions are pure.
+CONTROL = {
+    "policy_options": set(),
+    "machine": {"policy_options"},
+    "autoscaling": {"policy_options"},
+    "api": {"machine"},
+    "store": set(),
+    "security": {"store"},
+    "client": {"api"},
+    "broker": {"api"},
+    "rest": {"api", "broker"},
+    # Of rest it implements the protocol in rest/manager.py.
+    "supervisor": {"api", "autoscaling", "machine", "rest", "security", "store"},
+    "server": {"broker", "rest", "security", "store", "supervisor"},
+}
+PURE = ("penstock.control.machine", "penstock.control.autoscaling", "penstock.control.policy_options")
+NOT_PURE = {"asyncio", "os", "random", "socket", "subprocess", "threading", "time", "sqlalchemy", "psutil"}
 # Of control, the dashboard knows what any client may know.
 CONTROL_FOR_CLIENTS = ("penstock.control.client", "penstock.control.api")
 
@@ -121,9 +141,16 @@ def breaks_a_rule(importer: str, imported: str) -> bool:
     here, there = package_of(importer), package_of(imported)
     if here == there == "spark":
         return _layer(imported, default=0) > _layer(importer, default=len(SPARK_LAYERS))
+    if here == there == "control":
+        return breaks_a_rule_of_control(importer, imported)
     if here == "dashboard" and there == "control":
         return not imported.startswith(CONTROL_FOR_CLIENTS)
     return here != there and there not in RULES.get(here, ())
+
+
+def breaks_a_rule_of_control(importer: str, imported: str) -> bool:
+    here, there = (([*module.split("."), "", ""])[2] for module in (importer, imported))
+    return here != there and there not in CONTROL.get(here, ())
 
 
 def _layer(module: str, default: int) -> int:
@@ -152,6 +179,20 @@ def test_every_import_follows_the_rules() -> None:
 def test_only_the_spark_package_imports_pyspark() -> None:
     found = [path for path in FILES if knows_pyspark(path)]
     assert {package_of(module_of(path)) for path in found} == {"spark"}
+
+
+def test_the_state_machine_and_the_autoscaler_are_pure() -> None:
+    """No clock, no random and no I/O of their own."""
+    found = {(module_of(path), name) for path in FILES if module_of(path).startswith(PURE) for name in imports(path)}
+    assert sorted((module, name) for module, name in found if name.split(".")[0] in NOT_PURE) == []
+
+
+def test_the_job_manager_loads_neither_spark_nor_the_libraries_of_pipelines() -> None:
+    """It stays small, and no user's code runs in it: a job is a process of its own."""
+    heavy = ("pyspark", "py4j", "pyarrow", "duckdb", "pandas", "numpy", "sqlglot", "confluent_kafka")
+    code = f"import sys, penstock.control.server; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def knows_pyspark(path: Path) -> bool:

@@ -9,7 +9,7 @@ from penstock.connectors.tables import connection as tables
 from penstock.connectors.topics import client_errors as kafka
 from penstock.connectors.topics.connection import Connection, origin
 from penstock.errors import SettingsError, UnknownSetting
-from penstock.settings import Settings, cores, unread
+from penstock.settings import Settings, cores, server_address, unread
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +97,8 @@ def test_a_number_is_read_from_text_too(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_variables_that_steer_the_program_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_DEBUG", "1")
+    monkeypatch.setenv("PENSTOCK_SERVER", "http://127.0.0.1:8081")
+    monkeypatch.setenv("PENSTOCK_TOKEN", "pst_x")
     monkeypatch.setenv("PENSTOCK_LOG", "")
     assert Settings.load() == Settings()
 
@@ -106,6 +108,21 @@ def test_an_unknown_key_names_the_file_the_section_and_the_choices() -> None:
     said = refused()
     assert said.startswith("penstock.toml [settings]: unknown setting 'paralellism'\n  settings: log, spark_master,")
     assert said.endswith("did you mean 'parallelism'?")
+
+
+def test_the_address_of_the_job_manager_is_in_the_file_and_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert server_address() is None
+    toml('[settings]\nserver = "http://a:1"\nparallelism = 2\n[profiles.prod]\nserver = "http://b:2"\n')
+    assert Settings.load("prod") == Settings(parallelism=2)
+    assert (server_address(), server_address("prod")) == ("http://a:1", "http://b:2")
+    monkeypatch.setenv("PENSTOCK_SERVER", "http://c:3")
+    assert server_address("prod") == "http://c:3"
+
+
+def test_an_address_that_is_no_text_is_refused() -> None:
+    toml("[settings]\nserver = 1\n")
+    with pytest.raises(UnknownSetting, match="server = 1 is not a string"):
+        server_address()
 
 
 def test_an_unknown_section_is_refused() -> None:

@@ -1,7 +1,8 @@
 """Pages of the documentation that are generated from the code; MkDocs calls the functions named `on_...`.
 
-The command line comes from its commands, the settings and the errors from their classes, the contributing guide and
-the changelog from the root of the repository, and the list of decisions from their titles.
+The command line comes from its commands, the settings and the errors from their classes, the REST API from its OpenAPI
+schema, the contributing guide and the changelog from the root of the repository, and the list of decisions from their
+titles.
 """
 
 from __future__ import annotations
@@ -37,6 +38,17 @@ UnknownColumn: aggregate 'vwap': unknown column 'pirce' in "sum(pirce * size) / 
   columns here: symbol, price, size, ts      did you mean 'price'?
 ```
 """
+REST = """\
+The API of the [job manager](../how-to/jobs.md). A running one has the complete schema (OpenAPI 3.1) at
+`/api/v1/openapi.json`. `ps.Client` and the command line use the same API.
+
+- Every error is `application/problem+json` with `title` (the class of the [error](errors.md)), `detail` and `hint`.
+- `{job}` is the id or the name of a job.
+- Lists have `items` and `next`, the value of `cursor` for the next page, or null.
+- Commands are stored and carried out afterwards: the response (202) is a command whose `state` is `open`, `done` or
+  `failed`.
+- With tokens, send `Authorization: Bearer TOKEN`; the table has the role that each request needs.
+- `WS /api/v1/events` sends events as they happen, `?job=` those of one job."""
 DECISIONS = """\
 Dated notes: what was decided, why, what else was considered, and what it costs. They describe the state at their date;
 module paths in them may have moved since."""
@@ -126,6 +138,51 @@ def _subclasses(family: type) -> Iterator[type]:
         yield from _subclasses(one)
 
 
+def rest_api() -> str:
+    """Return every operation of the job manager's REST API, by noun."""
+    lines = ["# REST API", "", REST]
+    for noun, rows in _operations(_openapi_schema()).items():
+        head = ["request", "meaning", "parameters", "success", "role"]
+        lines += ["", f"## {noun.capitalize()}", "", *_table(head, rows)]
+    return "\n".join([*lines, ""])
+
+
+def _openapi_schema() -> dict[str, Any]:
+    from penstock.control.rest.app import create_app
+
+    nobody: Any = None  # the schema needs no manager
+    return create_app(nobody).openapi()
+
+
+def _operations(schema: dict[str, Any]) -> dict[str, list[list[str]]]:
+    found: dict[str, list[list[str]]] = {}
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            found.setdefault(operation["tags"][0], []).append(_operation(method, path, operation, schema))
+    return found
+
+
+def _operation(method: str, path: str, operation: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    names = [one["name"] for one in operation.get("parameters", []) if one["in"] == "query"]
+    names += _fields_of_body(operation.get("requestBody", {}), schema)
+    success = sorted(status for status in operation["responses"] if status.startswith("2"))
+    return [
+        f"`{method.upper()} {path}`",
+        _sentences(operation.get("description", "")),
+        ", ".join(f"`{name}`" for name in names),
+        ", ".join(success),
+        operation.get("x-role", ""),
+    ]
+
+
+def _fields_of_body(body: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    content = [one["schema"] for one in body.get("content", {}).values()]
+    named = [
+        part["$ref"].rpartition("/")[2] for one in content for part in [one, *one.get("anyOf", [])] if "$ref" in part
+    ]
+    return [field for name in named for field in schema["components"]["schemas"][name].get("properties", {})]
+
+
 def decisions() -> str:
     """Return the list of decision notes."""
     lines = [f"- [{_title(path)}]({path.name})" for path in sorted((DOCS / "decisions").glob("0*.md"))]
@@ -154,6 +211,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/cli.md": command_line,
     "reference/settings.md": settings,
     "reference/errors.md": errors,
+    "reference/rest.md": rest_api,
     "decisions/index.md": decisions,
     "contributing.md": _root_page("CONTRIBUTING.md"),
     "changelog.md": _root_page("CHANGELOG.md"),

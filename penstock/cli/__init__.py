@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -22,6 +23,19 @@ COMMANDS = {
     "run": "run:run",
     "explain": "explain:explain",
     "demo": "demo:demo",
+    "up": "control.manager:up",
+    "server": "control.manager:server",
+    "submit": "control.submit:submit",
+    "jobs": "control.jobs:jobs",
+    "job": "control.job:app",
+    "logs": "control.logs:logs",
+    "stop": "control.lifecycle:stop",
+    "cancel": "control.lifecycle:cancel",
+    "restart": "control.lifecycle:restart",
+    "rescale": "control.lifecycle:rescale",
+    "update": "control.update:update",
+    "top": "control.top:top",
+    "token": "control.token:app",
     "checkpoints": "checkpoints:checkpoints",
     "savepoint": "savepoint:app",
     "state": "state:state",
@@ -39,12 +53,27 @@ COMMANDS = {
 }
 
 
+@dataclass(frozen=True)
+class Completion:
+    """A word that the shell may complete."""
+
+    value: str
+    type: str = "plain"
+    help: str | None = None
+
+
 class LazyCommands(TyperGroup):
     """The top-level commands; each module is imported when its command is called."""
 
     def list_commands(self, _ctx: Any) -> list[str]:
         """Return the names in the order of the help."""
         return list(COMMANDS)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Complete a name; the inherited method would import every command for a line of help."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [Completion(name) for name in COMMANDS if name.startswith(incomplete)]
 
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
         """Import the module of a command and return the command."""

@@ -180,6 +180,24 @@ def late(
     raise typer.Exit(_benchmark("late").run(json=json, events=events) or 0)
 
 
+@app.command()
+def control(
+    jobs: Annotated[int, typer.Option(min=10, help="Number of jobs in the store.")] = 1_000,
+    epochs: Annotated[int, typer.Option(min=1, help="Number of epochs in the store, at most 1,000 a job.")] = 100_000,
+    rate: Annotated[int, typer.Option(min=1, help="Requests per second.")] = 100,
+    seconds: Annotated[int, typer.Option(min=1, help="Duration of the requests.")] = 30,
+    clients: Annotated[int, typer.Option(min=1, help="Number of WebSocket clients.")] = 1_000,
+    spark: Annotated[bool, typer.Option(help="Also run jobs: submissions beside spark-submit, and a pool.")] = True,
+    json: Json = None,
+) -> None:
+    """Measure the job manager: requests, events, submissions compared with spark-submit, jobs of a pool.
+
+    Example: penstock bench control --seconds 10 --no-spark
+    """
+    sizes = {"jobs": jobs, "epochs": epochs, "rate": rate, "seconds": seconds, "clients": clients}
+    raise typer.Exit(_benchmark("control").run(json=json, spark=spark, **sizes) or 0)
+
+
 def _format_of(source: From, given: Format | None) -> Format:
     if source == "topic" and given == "parquet":
         message = "--source topic: a record contains one row, which cannot be parquet"

@@ -11,6 +11,7 @@ from penstock.cli import command_group
 from penstock.cli.checkpoints import offset_text
 from penstock.cli.tables import Json, count_text, show_json, show_table, size_text
 from penstock.cli.watermark_text import iso_instant
+from penstock.errors import BadValue
 from penstock.settings import Settings
 from penstock.spark.checkpoints import savepoints
 from penstock.spark.checkpoints.inspect import find_checkpoint
@@ -31,16 +32,34 @@ def create(
     to: Annotated[
         str | None, typer.Option(metavar="DIR|URL", help="Folder of savepoints; default: the setting `savepoints`.")
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Create it through this job manager; CHECKPOINT is then the name of a job."),
+    ] = None,
 ) -> None:
     """Create a savepoint of a job, which may be running.
 
     Example: penstock savepoint create vwap --name before-upgrade
     """
+    if server:
+        if to:
+            message = "--to is not for --server: the job manager has its own folder of savepoints"
+            raise BadValue(message, hint="leave --to out, or --server")
+        _create_through(server, checkpoint, name)
+        return
     settings = Settings.load()
     there = folder(to or settings.savepoints)
     made = savepoints.create_savepoint(find_checkpoint(checkpoint, settings), there, name)
     epochs = ", ".join(f"{query} after epoch {saved.epoch}" for query, saved in made.queries.items())
     typer.echo(f"savepoint {made.name} of {made.pipeline}: {epochs}; {size_text(made.bytes)} in {there / made.name}")
+
+
+def _create_through(server: str, job: str, name: str | None) -> None:
+    from penstock.cli.control.commands import carry_out
+    from penstock.control.client import Client
+
+    with Client(server) as client:
+        carry_out(client, client.savepoint(job, name), wait=True, json=False)
 
 
 @app.command("list")

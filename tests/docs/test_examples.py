@@ -5,10 +5,8 @@ from __future__ import annotations
 import doctest
 import re
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -44,14 +42,13 @@ def given() -> dict[str, Any]:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pages take to be there: a database, a file, a client of the web."""
+    """What pages take to be there: a database and a file."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PENSTOCK_CONNECTIONS", f"crm=sqlite:///{tmp_path}/crm.db")
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database:
         database.executescript(TABLES)
     (tmp_path / "rates").mkdir()
     pq.write_table(pa.table({"currency": ["EUR"], "rate": [1.0]}), tmp_path / "rates" / "all.parquet")
-    monkeypatch.setitem(sys.modules, "httpx", SimpleNamespace(AsyncClient=object))
 
 
 @pytest.mark.usefixtures("elsewhere")

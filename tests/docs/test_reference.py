@@ -49,6 +49,27 @@ def test_every_setting_is_in_the_reference_with_a_description(pages: ModuleType)
     ] == []
 
 
+REQUESTS = [
+    "POST /api/v1/jobs",
+    "GET /api/v1/jobs",
+    "GET /api/v1/jobs/{job}",
+    "DELETE /api/v1/jobs/{job}",
+    *(
+        f"GET /api/v1/jobs/{{job}}/{noun}"
+        for noun in ("plan", "epochs", "checkpoints", "savepoints", "exceptions", "logs", "metrics")
+    ),
+    *(f"POST /api/v1/jobs/{{job}}/{verb}" for verb in ("stop", "cancel", "restart", "rescale", "update", "savepoints")),
+    "WS /api/v1/events",
+]
+
+
+def test_every_request_to_the_job_manager_is_in_the_reference(pages: ModuleType) -> None:
+    text = pages.rest_api()
+    assert [request for request in REQUESTS if f"`{request}`" not in text] == []
+    assert "| `POST /api/v1/jobs` | Submit a job" in text
+    assert "`file`, `entry`, `name`, `settings`, `arguments`" in text
+
+
 def test_every_error_is_in_the_reference(pages: ModuleType) -> None:
     text = pages.errors()
     known = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.PenstockError)]

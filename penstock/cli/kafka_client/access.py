@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec
 
 import typer
 
+from penstock.cli.shared_options import with_options
 from penstock.connectors.topics.connection import DEFAULT, Connection, origin
 from penstock.errors import UnknownSetting
 from penstock.settings import Settings
@@ -71,9 +72,4 @@ def on_broker(command: Callable[Concatenate[Cluster, _Own], None]) -> Callable[.
         with translated_errors(access):
             command(Cluster(access), **given)  # type: ignore[call-arg]
 
-    hints = get_type_hints(command, localns={"Cluster": object}, include_extras=True)
-    _, *own = inspect.signature(command).parameters.values()
-    parameters = [*(each.replace(annotation=hints[each.name]) for each in own), *_OPTIONS.values()]
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
-    return call
+    return with_options(call, command, _OPTIONS, {"Cluster": object})

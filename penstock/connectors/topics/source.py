@@ -206,9 +206,12 @@ class TopicSource(Source):
 
     def lag(self, offsets: Offsets) -> int:
         """Return how many records there are after these offsets."""
-        ends = self._ends()
+        return sum(self.partition_lags(offsets).values())
+
+    def partition_lags(self, offsets: Offsets) -> dict[str, int]:
+        """Return how many records each partition has after these offsets."""
         begin = offsets or self.initial()
-        return sum(max(0, end - int(begin.get(str(part), 0))) for part, end in ends.items())
+        return {str(part): max(0, end - int(begin.get(str(part), 0))) for part, end in self._ends().items()}
 
     def drop_oldest(self, start: Offsets, rows: int) -> tuple[Offsets, int]:
         """Return the offsets of the newest records, with a share of each partition, and how many are skipped."""

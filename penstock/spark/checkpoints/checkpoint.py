@@ -68,9 +68,11 @@ class Checkpoint:
         pace: Pace = "throughput",
         overload: Overload = "block",
         runner: RunnerKind = "micro-batch",
+        token: int | None = None,
     ) -> None:
         """Open it; nodes in `allow_drop` may lose their state; without `migrates` a changed plan is refused.
 
+        `token` is the fencing token of the job manager that started the driver, None without one.
         `plan` is then the physical plan of the run: the queries of earlier runs stay as they are.
         """
         self.migration: Migration | None = None
@@ -85,7 +87,7 @@ class Checkpoint:
             self.lease = lease_on(self.root)
         except OSError as error:
             raise _unusable(self.root.url, error) from error
-        self.lease.take(pipeline)
+        self.lease.take(pipeline, token)
         try:
             self.folder = data_folder(self.root)
             self.plan = plan_on(self.root, pipeline, graph, settings, pace=pace, overload=overload, runner=runner)

@@ -21,8 +21,9 @@ from penstock.spark.tasks.control_journal import TIMES_JOURNAL as TICKS
 from penstock.storage.folders import Folder
 from penstock.storage.journals import copy_journal
 
+LEASES = ("lease", "lease.jvm")
 # Files of running epochs, of this machine, or of older generations: not needed to resume.
-_NOT_COPIED = ("staged", "set-aside", "generations", "current", ACTIVATED, "lease", "lease.jvm", "suspect")
+_NOT_COPIED = ("staged", "set-aside", "generations", "current", ACTIVATED, *LEASES, "suspect")
 _PLANNING_FILE = re.compile(r"(offsets|planned-[^/]+)\.json")
 _JOURNAL = re.compile(r"(?P<name>.+?)(/(base-)?\d{9,})?\.jsonl")
 _TRIES = 20
@@ -56,8 +57,7 @@ def copy_checkpoint(
         except FileNotFoundError as error:
             # Spark deleted files that it no longer needs, so there is a newer epoch to copy.
             deleted = error
-            for name in target.names():
-                target.remove(name)
+            remove_data(target)
     for name in query_names(source):
         if missing := History(source / "queries" / name).missing_offsets:
             message = f"{source}: queries/{name}/{missing[0]} is missing"
@@ -65,6 +65,13 @@ def copy_checkpoint(
     message = f"{source} changes faster than it can be copied: {deleted.args[-1]} was deleted meanwhile"
     hint = "retain more epochs (setting `checkpoint_retention`), or try again under less load"
     raise CheckpointMismatch(message, hint=hint, transient=True)
+
+
+def remove_data(checkpoint: Folder) -> None:
+    """Remove everything from a checkpoint but its lease; first what makes the rest a checkpoint."""
+    for name in sorted(checkpoint.names(), key=lambda name: name != IDENTITY):
+        if name not in LEASES:
+            checkpoint.remove(name)
 
 
 def _copy(source: Folder, target: Folder, epoch: int | None, identity: Identity | None, links: bool) -> CopyResult:

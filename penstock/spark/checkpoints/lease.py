@@ -8,6 +8,9 @@ An object store has no locks. There lease/1, lease/2, ... are terms, and the hig
 starts a term by creating the next number, which a store allows only once, and renews it every few seconds. A term that
 is not renewed for long enough is over. The waiting driver measures that by its own clock, so clocks need not agree; on
 the same machine it sees at once that the processes of the holder have ended.
+
+A lease records the largest fencing token of the job managers whose drivers held it. A driver with a smaller one was
+started by a manager that has lost its role, and is refused; one without a token was started by hand.
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ import contextlib
 import fcntl
 import json
 import os
+import re
+import signal
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol
@@ -27,13 +33,19 @@ from penstock.errors import CheckpointDamaged, CheckpointInUse, StoreFailed
 from penstock.storage.folders import Folder
 
 ORPHAN_SECONDS = 15.0
+# A killed process keeps its locks until its last thread has ended.
+KILLED_SECONDS = 5.0
+_RETRY_SECONDS = 0.05
 
 
 class Lease(Protocol):
     """Held from `take` until `release`, or until the driver ends."""
 
-    def take(self, pipeline: str) -> None:
-        """Take the lease; raises CheckpointInUse with its holder."""
+    def take(self, pipeline: str, token: int | None = None) -> None:
+        """Take the lease; raises CheckpointInUse with its holder, or if the lease has seen a larger token."""
+
+    def fence(self, token: int) -> None:
+        """Record a larger token while the lease is held: that of the job manager which has adopted the driver."""
 
     def share_with(self, jvm: Any) -> None:
         """Let the JVM hold the lease as well."""
@@ -57,17 +69,41 @@ class DiskLease:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "lease"
         self._jvm_path = folder / "lease.jvm"
-        self._file = open(self.path, "a+b")  # noqa: SIM115 - held open: closing it ends the lease
+        # Held open: closing it ends the lease. Not in append mode, in which it could not be overwritten.
+        self._file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         self._channel: Any = None
+        self._pipeline = ""
+        self._token: int | None = None
 
-    def take(self, pipeline: str) -> None:
-        """Take the lease; raises CheckpointInUse with its holder."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._refuse("another driver is using it")
+    def take(self, pipeline: str, token: int | None = None) -> None:
+        """Take the lease; raises CheckpointInUse with its holder, or if the lease has seen a larger token."""
+        self._lock()
+        seen = _read_holder(self.path).get("token")
+        if _is_stale(token, seen):
+            self._file.close()
+            raise _stale(str(self.path.parent), token, seen)
         self._wait_for_orphan()
-        self._write_holder(pipeline)
+        self._pipeline, self._token = pipeline, seen if token is None else token
+        self._write_holder()
+
+    def fence(self, token: int) -> None:
+        """Record a larger token."""
+        if not self._file.closed and not _is_stale(token, self._token):
+            self._token = token
+            self._write_holder()
+
+    def _lock(self) -> None:
+        """Lock the file; waits for a holder that was killed and is not quite gone."""
+        until = time.monotonic() + KILLED_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until or not _is_ending(_read_holder(self.path)):
+                    self._refuse("another driver is using it")
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return
 
     def share_with(self, jvm: Any) -> None:
         """Let the JVM hold the lease as well."""
@@ -104,10 +140,14 @@ class DiskLease:
                     self._refuse("the Spark of a killed driver is still running")
                 time.sleep(0.1)
 
-    def _write_holder(self, pipeline: str) -> None:
-        self._file.truncate(0)
-        self._file.write(json.dumps({"pipeline": pipeline, "pid": os.getpid()}).encode())
-        self._file.flush()
+    def _write_holder(self) -> None:
+        pid = os.getpid()
+        holder: dict[str, Any] = {"pipeline": self._pipeline, "pid": pid}
+        holder |= {"machine": _machine(), "started": _start_time(pid), "token": self._token}
+        # One write that is not shorter than before, so that no reader meets an empty file.
+        text = json.dumps(holder).encode()
+        size = os.fstat(self._file.fileno()).st_size
+        os.pwrite(self._file.fileno(), text.ljust(size), 0)
 
     def _refuse(self, why: str) -> None:
         holder = _holder(self.path)
@@ -139,10 +179,46 @@ def _is_free(file: IO[bytes]) -> bool:
 
 
 def _holder(path: Path) -> str:
-    with contextlib.suppress(OSError, ValueError, KeyError):
+    holder = _read_holder(path)
+    known = {"pipeline", "pid"} <= holder.keys()
+    return f" (pipeline '{holder['pipeline']}', process {holder['pid']})" if known else ""
+
+
+def _read_holder(path: Path) -> dict[str, Any]:
+    """Return what the last holder wrote; empty if nobody has, or it cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
         holder = json.loads(path.read_bytes())
-        return f" (pipeline '{holder['pipeline']}', process {holder['pid']})"
-    return ""
+        return holder if isinstance(holder, dict) else {}
+    return {}
+
+
+def _is_ending(holder: Mapping[str, Any]) -> bool:
+    """Say whether the holder's process is gone, or was killed and is ending; another machine's cannot be seen."""
+    if not isinstance(pid := holder.get("pid"), int) or holder.get("machine", _machine()) != _machine():
+        return False
+    started = _start_time(pid)
+    return not started or started != holder.get("started", started) or _is_killed(pid)
+
+
+def _is_killed(pid: int) -> bool:
+    """Say whether a SIGKILL is pending: the process has not seen it yet, and will not survive it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True
+    pending = re.findall(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)", status, re.MULTILINE)
+    return any(int(mask, 16) & 1 << (signal.SIGKILL - 1) for mask in pending)
+
+
+def _is_stale(token: int | None, seen: int | None) -> bool:
+    return token is not None and seen is not None and token < seen
+
+
+def _stale(folder: str, token: int | None, seen: int | None) -> CheckpointInUse:
+    """Return the error for a driver of a job manager that has lost its role."""
+    message = f"checkpoint {folder} was used under fencing token {seen}, and this driver has the older token {token}"
+    hint = "another job manager has taken over and runs the job; nothing needs to be done here"
+    return CheckpointInUse(message, hint=hint)
 
 
 RENEW_SECONDS = 5.0
@@ -164,6 +240,7 @@ class Term:
     processes: dict[str, str]
     beat: int = 0
     over: bool = False
+    token: int | None = None
 
 
 class StoreLease:
@@ -176,12 +253,15 @@ class StoreLease:
         self._lock = threading.Lock()
         self._renewer: threading.Thread | None = None
 
-    def take(self, pipeline: str) -> None:
+    def take(self, pipeline: str, token: int | None = None) -> None:
         """Take the lease; waits until it is known whether the holder is alive."""
-        self._term = Term(pipeline, uuid.uuid4().hex, _machine(), _running([os.getpid()]))
+        self._term = Term(pipeline, uuid.uuid4().hex, _machine(), _running([os.getpid()]), token=token)
         while not self._number:
             number = self._newest()
+            self._follow(token, self._read(number))
             self._wait_for_end(number)
+            # The holder may have been adopted meanwhile, with a larger token.
+            self._follow(token, self._read(number))
             with contextlib.suppress(FileExistsError):
                 self._terms.write(str(number + 1), _text(self._term), once=True)
                 self._number = number + 1
@@ -216,6 +296,18 @@ class StoreLease:
         with contextlib.suppress(StoreFailed, CheckpointInUse, OSError):
             if self._newest() == self._number:
                 self._write(over=True)
+
+    def fence(self, token: int) -> None:
+        """Record a larger token."""
+        if self._renewer is not None and not _is_stale(token, self._term.token):
+            self._write(token=token)
+
+    def _follow(self, token: int | None, before: Term | None) -> None:
+        """Refuse a token that is smaller than that of the term before, and keep that where there is none."""
+        seen = before.token if before is not None else None
+        if _is_stale(token, seen):
+            raise _stale(str(self._root), token, seen)
+        self._term = replace(self._term, token=seen if token is None else token)
 
     def _newest(self) -> int:
         return max((int(name) for name in self._terms.names() if name.isdigit()), default=0)

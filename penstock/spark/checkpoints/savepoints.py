@@ -24,7 +24,7 @@ from penstock.errors import (
     SettingsError,
     choices,
 )
-from penstock.spark.checkpoints.copying import copy_checkpoint
+from penstock.spark.checkpoints.copying import copy_checkpoint, remove_data
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.identity import Identity, read_identity
 from penstock.spark.checkpoints.inspect import checkpoint_at, watermark
@@ -126,12 +126,17 @@ def list_savepoints(savepoints: Folder) -> dict[str, Savepoint | None]:
     return dict(sorted(found.items(), key=lambda one: one[1].taken if one[1] else ""))
 
 
-def restore_savepoint(where: Folder, checkpoint: Folder, pipeline: str | None = None) -> Identity:
-    """Create a checkpoint from a savepoint, with a new lineage; another pipeline's name forks the job."""
+def restore_savepoint(
+    where: Folder, checkpoint: Folder, pipeline: str | None = None, *, replaces: bool = False
+) -> Identity:
+    """Create a checkpoint from a savepoint, with a new lineage; another pipeline's name forks the job.
+
+    `replaces` deletes the checkpoint that is there, whose lease the caller holds.
+    """
     read_savepoint(where)
     if pipeline is not None:
         _refuse_name(pipeline, "a pipeline")
-    if checkpoint.files():
+    if not replaces and checkpoint.files():
         message = f"{checkpoint} exists already"
         raise CheckpointExists(message, hint="restore to a new folder, and run the job with that --checkpoint")
     with _storage_errors(checkpoint):
@@ -140,6 +145,7 @@ def restore_savepoint(where: Folder, checkpoint: Folder, pipeline: str | None = 
             message = f"savepoint {where} has no penstock.json"
             raise CheckpointDamaged(message, hint="use another savepoint")
         identity = replace(found, pipeline=pipeline or found.pipeline, lineage=uuid.uuid4().hex[:12])
+        remove_data(checkpoint)
         copy_checkpoint(where / "checkpoint", checkpoint, identity=identity, links=False)
     return identity
 

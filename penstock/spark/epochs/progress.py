@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
@@ -69,29 +70,49 @@ class ProgressReporter:
         whole = _together(now)
         whole.watermarks = self.watermarks()
         whole.watermark = whole.watermarks[0].at if whole.watermarks else None
-        whole.state_rows = sum(operator["numRowsTotal"] for one in spark if one for operator in one["stateOperators"])
-        whole.lag_rows = self._lag()
+        operators = [operator for one in spark if one for operator in one["stateOperators"]]
+        whole.state_rows = sum(operator["numRowsTotal"] for operator in operators)
+        whole.state_bytes = sum(operator["memoryUsedBytes"] for operator in operators)
+        whole.phases = _phases(spark)
+        whole.lag_rows, whole.partition_lags = self._lag()
         self._shown, self._epochs = whole, epochs
 
-    def _lag(self) -> int | None:
+    def _lag(self) -> tuple[int | None, dict[str, dict[str, int]]]:
+        """Return the lag of all sources, None if one does not know it, and of those with partitions by partition."""
+        behind: list[int | None] = []
+        by_source: dict[str, dict[str, int]] = {}
         try:
-            behind = [read.source.lag(self._offsets(read)) for read in self._graph.reads]
+            for read in self._graph.reads:
+                offsets = self._offsets(read)
+                lags = read.source.partition_lags(offsets)
+                behind.append(read.source.lag(offsets) if lags is None else sum(lags.values()))
+                if lags is not None:
+                    by_source[self._graph.name(read)] = dict(lags)
         except PenstockError:
             # A source that does not answer makes the query wait or fail; a metric must not.
-            return None
+            return None, {}
         known = [rows for rows in behind if rows is not None]
-        return sum(known) if len(known) == len(behind) else None
+        return sum(known) if len(known) == len(behind) else None, by_source
 
 
 def _together(parts: list[Progress]) -> Progress:
     """Add up queries; each counts the nodes that no other counts, and the epoch is that of the first."""
     whole, *others = parts or [Progress()]
     for other in others:
-        for name in ("rows_in", "rows_out", "late", "rejected", "rows_in_per_s", "rows_out_per_s"):
+        for name in ("rows_in", "rows_out", "late", "rejected", "filtered", "rows_in_per_s", "rows_out_per_s"):
             setattr(whole, name, getattr(whole, name) + getattr(other, name))
     known = [part.backpressure_ratio for part in parts if part.backpressure_ratio is not None]
     whole.backpressure_ratio = max(known) if len(known) == len(parts) and known else None
     return whole
+
+
+def _phases(reports: Sequence[Any]) -> dict[str, int]:
+    """Add up the durations of the queries' newest epochs."""
+    phases: dict[str, int] = {}
+    for one in reports:
+        for name, duration in (one["durationMs"] if one else {}).items():
+            phases[name] = phases.get(name, 0) + int(duration)
+    return phases
 
 
 def watermark(query: str, context: Context, totals: Totals, idle: IdleWatch | None) -> Watermark:

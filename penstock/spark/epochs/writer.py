@@ -295,6 +295,7 @@ class EpochWriter:
             rows_out=sum(totals.rows.get(self.graph.own_name(write), 0) for write in self.query.outputs),
             late=sum(node.get("late", 0) for node in total),
             rejected=sum(node.get("rejected", 0) for node in total),
+            filtered=sum(node.get("filtered", 0) for node in total),
         )
 
 

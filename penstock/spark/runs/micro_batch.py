@@ -45,7 +45,7 @@ from penstock.spark.runs.connector_checks import check_connectors, warn_of_earli
 from penstock.spark.runs.runner import Runner, Until
 from penstock.spark.session.code_shipping import ship_archive, ship_code
 from penstock.spark.session.object_stores import configure_store, store_settings, with_store
-from penstock.spark.session.spark_session import query_settings, session
+from penstock.spark.session.spark_session import query_name, query_settings, session
 from penstock.spark.tasks.control_journal import MAX_WATERMARK, MIN_WATERMARK
 from penstock.spark.tasks.internal_columns import internal_columns
 from penstock.spark.tasks.source_readers import check_reader, source_reader
@@ -68,12 +68,15 @@ class MicroBatchRun(Runner):
         pace: Pace = "throughput",
         allow_drop: Sequence[str] = (),
         overload: Overload = "block",
+        token: int | None = None,
     ) -> None:
         is_limited = settings.epoch_rows is not None or pace != "fast"
         limited = settings if is_limited else replace(settings, epoch_rows=FAST_ROWS)
         self.until, self.pace, self.limits = until, pace, rate_limits(graph, limited, overload)
         check_connectors(name, graph, settings)
-        opened = Checkpoint(checkpoint, name, graph, settings, allow_drop=allow_drop, pace=pace, overload=overload)
+        opened = Checkpoint(
+            checkpoint, name, graph, settings, allow_drop=allow_drop, pace=pace, overload=overload, token=token
+        )
         super().__init__(name, graph, limited, opened)
         self.plan = self.checkpoint.plan
         self.ended = self._closed = False
@@ -223,7 +226,7 @@ class MicroBatchRun(Runner):
         stream = stream.option("checkpointLocation", self.checkpoint.query(query.name).hadoop)
         if self.settings.checkpoint_interval:
             stream = stream.trigger(processingTime=f"{micros(self.settings.checkpoint_interval)} microseconds")
-        started = stream.queryName(f"{self.name}/{query.name}").start()
+        started = stream.queryName(query_name(self.name, query.name, self.checkpoint.lineage)).start()
         self.queries.append(started)
         self._progress.add(writer, started)
         self._idle.add(writer, started)

@@ -50,6 +50,18 @@ class Runner(ABC):
         """Ask for a clean stop: the running epoch is finished, in real time ended early, and no other starts."""
         self._stopping.set()
 
+    def abort(self) -> None:
+        """Stop without finishing the epoch that is running; the next run of the checkpoint does it again."""
+        self.stop()
+        for query in self.queries:
+            # Without its JVM there is nothing left to stop.
+            with contextlib.suppress(Exception):
+                query.stop()
+
+    def fence(self, token: int) -> None:
+        """Record the fencing token of a newer job manager in the lease of the checkpoint."""
+        self.checkpoint.lease.fence(token)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end and return whether it came; raises what made the job fail."""
         finished = self._done.wait(timeout)

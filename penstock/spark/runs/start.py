@@ -26,13 +26,14 @@ def start_run(
     pace: Pace,
     allow_drop: Sequence[str],
     overload: Overload,
+    token: int | None = None,
 ) -> Runner:
-    """Start a pipeline and return its run."""
+    """Start a pipeline and return its run; `token` is the fencing token of the job manager that asked for it."""
     run: Runner
     if overload != "drop" and uses_connector_run(graph, checkpoint, until, pace):
-        run = KafkaConnectorRun(name, graph, checkpoint, settings, until, pace, overload)
+        run = KafkaConnectorRun(name, graph, checkpoint, settings, until, pace, overload, token)
     else:
-        run = MicroBatchRun(name, graph, checkpoint, settings, until, pace, allow_drop, overload)
+        run = MicroBatchRun(name, graph, checkpoint, settings, until, pace, allow_drop, overload, token)
     return run.begin()
 
 

@@ -21,7 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from penstock.errors import PortTaken, SparkFailed
+from penstock.errors import PortTaken, SettingsError, SparkFailed
 from penstock.settings import Settings
 from penstock.spark.session.class_archive import start_options
 from penstock.spark.session.jars import jars
@@ -55,6 +55,8 @@ _STATE_FILES = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _lock = threading.Lock()
 _current: tuple[object, SparkSession] | None = None
+_is_shared = False
+_log: Path | None = None
 
 
 def session(settings: Settings, slots: int = 0) -> SparkSession:
@@ -70,6 +72,9 @@ def session(settings: Settings, slots: int = 0) -> SparkSession:
     with _lock:
         if _current is not None and _current[0] == wanted and _alive(_current[1]):
             return _current[1]
+        if _current is not None and _is_shared and _alive(_current[1]):
+            message = "the jobs of a pool share one Spark, and this job has another master or other Spark settings"
+            raise SettingsError(message, hint="give all jobs of the pool the same, or run this one outside of the pool")
         if _current is not None:
             _current[1].stop()
         _current = (wanted, _start(settings))
@@ -86,6 +91,28 @@ def with_jars(settings: Settings, name: str) -> Settings:
     here = "local:" if settings.master.startswith("local") else ""
     wanted = ",".join([*(f"{here}{jar}" for jar in jars(name)), *([own] if own else [])])
     return replace(settings, spark={**settings.spark, "spark.jars": wanted})
+
+
+def has_jvm() -> bool:
+    """Return whether this process has started a JVM; what it inherits of the environment is fixed then."""
+    return SparkContext._gateway is not None
+
+
+def share_session() -> None:
+    """Refuse from now on other settings, for which the session would be stopped: several jobs run on it."""
+    global _is_shared
+    _is_shared = True
+
+
+def query_name(pipeline: str, query: str, lineage: str) -> str:
+    """Return the name of a query of Spark's; where jobs share a session, those of the same pipeline differ."""
+    return f"{pipeline}/{query}/{lineage}" if _is_shared else f"{pipeline}/{query}"
+
+
+def log_to(path: Path) -> None:
+    """Let JVMs write to this process's standard error, and not to a file of their own; it is stored at `path`."""
+    global _log
+    _log = path
 
 
 def stop_session() -> None:
@@ -163,7 +190,7 @@ def _start(settings: Settings) -> SparkSession:
         start_planner_fork_server()
     add_penstock_to_path(settings)
     conf = _conf(settings, start_options(java))
-    log = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getpid()}.log"
+    log = _log or Path(tempfile.gettempdir()) / f"penstock-spark-{os.getpid()}.log"
     try:
         gateway = _gateway(conf, log)
         handler = _handler()
@@ -192,6 +219,8 @@ def _gateway(conf: SparkConf, log: Path) -> Any:
     if running is not None and (process is None or process.poll() is None):
         return running
     SparkContext._gateway = SparkContext._jvm = None
+    if _log is not None:
+        return launch_gateway(conf)  # type: ignore[no-untyped-call]
     with log.open("ab") as stderr:
         return launch_gateway(conf, popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
 

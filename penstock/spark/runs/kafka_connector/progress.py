@@ -65,6 +65,8 @@ class QueryProgress:
         self.progress.epoch, self.progress.epoch_ms = batch["batchId"], batch["batchDuration"]
         self.progress.rows_in_per_s, self.progress.rows_out_per_s = batch["numInputRows"] / seconds, out / seconds
         self.progress.state_rows = sum(operator["numRowsTotal"] for operator in batch["stateOperators"])
+        self.progress.state_bytes = sum(operator["memoryUsedBytes"] for operator in batch["stateOperators"])
+        self.progress.phases = {name: int(duration) for name, duration in batch.get("durationMs", {}).items()}
         watermark = batch.get("eventTime", {}).get("watermark")
         if watermark and not watermark.startswith("1970-01-01T00:00:00"):
             lateness = timedelta(microseconds=self.query.lateness_us)
@@ -78,5 +80,6 @@ class QueryProgress:
             rows_in=sum(totals.counts.get(name, {}).get("rows_in", 0) for name in reads),
             rows_out=totals.rows.get(self.query.output, 0),
             late=sum(node.get("late", 0) for node in counts),
+            filtered=sum(node.get("filtered", 0) for node in counts),
             rejected=sum(node.get("rejected", 0) for node in counts),
         )

@@ -35,7 +35,14 @@ from penstock.spark.runs.kafka_connector.progress import QueryProgress
 from penstock.spark.runs.kafka_connector.queries import BAD_ROW, ConnectorQuery, compile_connector_queries, task_slots
 from penstock.spark.runs.runner import Runner
 from penstock.spark.session.object_stores import configure_store, store_settings, with_store
-from penstock.spark.session.spark_session import clock_ahead, fast_settings, realtime_settings, session, with_jars
+from penstock.spark.session.spark_session import (
+    clock_ahead,
+    fast_settings,
+    query_name,
+    realtime_settings,
+    session,
+    with_jars,
+)
 from penstock.storage.folders import Folder
 
 POLL_SECONDS = 0.2
@@ -55,6 +62,7 @@ class KafkaConnectorRun(Runner):
         until: str,
         pace: Pace,
         overload: Overload = "block",
+        token: int | None = None,
     ) -> None:
         if until != "stopped":
             message = f'pace="{pace}" runs this until it is stopped, not until it is {until}'
@@ -62,7 +70,7 @@ class KafkaConnectorRun(Runner):
         check_connectors(name, graph, settings)
         self.realtime = pace == "realtime"
         runner: RunnerKind = "real-time" if self.realtime else "kafka-connector"
-        how: dict[str, Any] = {"pace": pace, "overload": overload, "runner": runner}
+        how: dict[str, Any] = {"pace": pace, "overload": overload, "runner": runner, "token": token}
         super().__init__(name, graph, settings, Checkpoint(checkpoint, name, graph, settings, migrates=False, **how))
         self._lag: tuple[int, int | None] = (-2, None)
         try:
@@ -79,7 +87,9 @@ class KafkaConnectorRun(Runner):
             whole.rows_out += other.rows_out
             whole.rows_out_per_s += other.rows_out_per_s
             whole.late, whole.rejected = whole.late + other.late, whole.rejected + other.rejected
+            whole.filtered += other.filtered
             whole.state_rows += other.state_rows
+            whole.state_bytes += other.state_bytes
         if whole.epoch != self._lag[0]:
             self._lag = (whole.epoch, self._lag_rows())
         whole.lag_rows = self._lag[1]
@@ -128,8 +138,8 @@ class KafkaConnectorRun(Runner):
         options = query.sink.connector_options()
         stream = query.frame.writeStream.format("kafka").options(**options)
         stream = stream.option("checkpointLocation", self.checkpoint.query(query.name).hadoop)
-        stream = self._triggered(stream, query).queryName(f"{self.name}/{query.name}")
-        self.queries.append(stream.start())
+        name = query_name(self.name, query.name, self.checkpoint.lineage)
+        self.queries.append(self._triggered(stream, query).queryName(name).start())
 
     def _triggered(self, stream: DataStreamWriter, query: ConnectorQuery) -> DataStreamWriter:
         if self.realtime:

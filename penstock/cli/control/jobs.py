@@ -1,0 +1,35 @@
+"""`penstock jobs`: the jobs of a job manager."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.control.access import on_server
+from penstock.cli.control.job_text import HEAD, row
+from penstock.cli.tables import Json, show_json, show_table
+
+if TYPE_CHECKING:
+    from penstock.control.client import Client
+
+
+@on_server
+def jobs(
+    client: Client,
+    state: Annotated[
+        str | None, typer.Option(help="Only jobs in this state: RUNNING, FAILED, STOPPED, ...", case_sensitive=False)
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Only jobs with this text in their name.")] = None,
+    json: Json = False,
+) -> None:
+    """List the jobs, newest first.
+
+    Example: penstock jobs --state RUNNING
+    """
+    found = client.jobs(state=state and state.upper(), name=name)
+    if json:
+        show_json([job.model_dump(mode="json") for job in found])
+    else:
+        show_table(HEAD, [row(job, datetime.now(UTC)) for job in found])

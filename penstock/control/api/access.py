@@ -1,0 +1,50 @@
+"""Tokens, roles and the audit log."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from penstock.control.api.fields import MaskedText, Request, Response, Text, Time
+
+Role = Literal["viewer", "operator", "admin"]
+# Each may do what those before it may.
+ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
+
+
+class Token(Response):
+    """A token, without its text."""
+
+    id: str
+    name: str
+    role: Role
+    created_at: Time | None = None
+    expires_at: Time | None = None
+    last_used_at: Time | None = None
+
+
+class NewToken(Token):
+    """A token that was just created: the only response that has its text."""
+
+    token: str = Field(description="keep it: it is not shown again")
+
+
+class TokenRequest(Request):
+    """A token to create."""
+
+    name: Text
+    role: Role = "viewer"
+    expires_at: Time | None = None
+
+
+class AuditEntry(Response):
+    """Who did what, from where, and with which result."""
+
+    at: Time
+    who: str
+    role: str | None = None
+    action: str = Field(examples=["stop_job"])
+    target: MaskedText = Field(examples=["/api/v1/jobs/vwap/stop"])
+    address: str | None = None
+    outcome: str = Field(description="HTTP status", examples=["202"])

@@ -1,0 +1,1 @@
+"""Topics and consumer groups of the log, for the REST API. librdkafka is loaded with the first request for them."""

@@ -1,0 +1,85 @@
+"""The log, as the routes see it."""
+
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from penstock.connectors.topics.connection import Connection
+from penstock.control.api.topics import (
+    Group,
+    GroupList,
+    GroupReset,
+    MessageList,
+    MessageQuery,
+    Produced,
+    Record,
+    Topic,
+    TopicList,
+)
+
+if TYPE_CHECKING:
+    from penstock.control.broker.client import KafkaClient
+
+
+class Broker:
+    """Reads and changes topics and groups through Kafka's protocol.
+
+    Methods block and may be called from several threads. Raise UnknownTopic or UnknownGroup with the names that there
+    are, NoBroker if none answers, and BrokerRefused if it refuses.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.connection = Connection.parse(address, "--log")
+        self._starting = threading.Lock()
+
+    def topics(self, *, internal: bool = False) -> TopicList:
+        """List the topics."""
+        return self._client.topics(internal=internal)
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic with its partitions and its configuration."""
+        return self._client.topic(name)
+
+    def messages(self, topic: str, query: MessageQuery) -> MessageList:
+        """Read records of a topic."""
+        from penstock.control.broker.messages import read_messages
+
+        return read_messages(self._client, topic, query)
+
+    def produce(self, topic: str, record: Record) -> Produced:
+        """Write a record, and return once the broker has it."""
+        from penstock.control.broker.messages import produce
+
+        return produce(self._client, topic, record)
+
+    def groups(self) -> GroupList:
+        """List the consumer groups."""
+        from penstock.control.broker.groups import list_groups
+
+        return list_groups(self._client)
+
+    def group(self, name: str) -> Group:
+        """Return a consumer group with its lag."""
+        from penstock.control.broker.groups import describe_group
+
+        return describe_group(self._client, name)
+
+    def reset(self, group: str, reset: GroupReset) -> Group:
+        """Set the committed offsets of a group without members."""
+        from penstock.control.broker.groups import reset_group
+
+        return reset_group(self._client, group, reset)
+
+    @property
+    def _client(self) -> KafkaClient:
+        with self._starting:
+            return self._started
+
+    @cached_property
+    def _started(self) -> KafkaClient:
+        # librdkafka takes memory and threads, which a manager that nobody asks for topics does not need.
+        from penstock.control.broker.client import KafkaClient
+
+        return KafkaClient(self.connection)

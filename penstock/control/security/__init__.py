@@ -1,0 +1,1 @@
+"""Who may do what, with which secrets: roles, tokens, secrets by reference, and zip files from outside."""

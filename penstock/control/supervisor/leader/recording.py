@@ -1,0 +1,140 @@
+"""Records what jobs measure: epochs, the newest progress, savepoints, and series, in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.control.machine.events import Event, SavepointCreated, SavepointFailed
+from penstock.control.store.repositories.epochs import Epoch
+from penstock.control.store.repositories.jobs import Job as StoredJob
+from penstock.control.store.repositories.savepoints import Savepoint
+from penstock.control.store.rollup import Sample
+from penstock.control.store.store import Store
+from penstock.control.supervisor.drivers.reports import epoch_of
+from penstock.control.supervisor.leader.measurements import JobStatus, Measurements
+from penstock.control.supervisor.leader.term import Term
+
+_FLUSH_SECONDS = 1.0
+# While the store is away epochs are dropped, oldest first: a manager must not grow.
+_MOST_EPOCHS = 10_000
+_logger = logging.getLogger(__name__)
+
+
+class Recording:
+    """What waits to be stored, and the measurements of all jobs. It outlives the terms of its manager."""
+
+    def __init__(self) -> None:
+        self.measurements = Measurements()
+        self._epochs: list[Epoch] = []
+        self._savepoints: list[Savepoint] = []
+        self._progress: dict[str, dict[str, Any]] = {}
+        self._first_epochs: dict[str, int] = {}
+
+    def take_epoch(self, job: StoredJob, run: str, message: Mapping[str, Any]) -> bool:
+        """Take an epoch of a job; return whether it is new, or was replayed by a driver."""
+        measured, epoch = self.measurements.of(job.id, job.name), epoch_of(message, job.id, run)
+        is_first = measured.run != run
+        if not measured.take_epoch(message, run):
+            return False
+        if is_first:
+            self._first_epochs[job.id] = epoch.number
+        self._epochs = [*self._epochs[-_MOST_EPOCHS:], epoch]
+        self._progress[job.id] = dict(measured.progress)
+        return True
+
+    def take_progress(self, job: StoredJob, progress: Mapping[str, Any]) -> None:
+        """Take what a heartbeat says of a job."""
+        measured = self.measurements.of(job.id, job.name)
+        if measured.progress != progress:
+            measured.take_progress(progress)
+            self._progress[job.id] = dict(progress)
+
+    def take_savepoint(self, job: StoredJob, event: Event, folder: str) -> None:
+        """Take a savepoint that a driver has created, or failed to create."""
+        match event:
+            case SavepointCreated(_, name, path):
+                self._savepoints.append(
+                    Savepoint(job=job.id, name=name, path=path, state="complete", version=job.version)
+                )
+            case SavepointFailed(_, name, error):
+                failed = Savepoint(
+                    job=job.id,
+                    name=name,
+                    path=f"{folder}/{name}",
+                    state="failed",
+                    version=job.version,
+                    message=error.summary,
+                )
+                self._savepoints.append(failed)
+            case _:
+                pass
+
+    def forget(self, job: str) -> None:
+        """Forget a deleted job."""
+        self.measurements.forget(job)
+        self._progress.pop(job, None)
+        self._epochs = [epoch for epoch in self._epochs if epoch.job != job]
+        self._savepoints = [one for one in self._savepoints if one.job != job]
+
+    async def run(self, term: Term) -> None:
+        """Store what is new, every second; and samples, every ten."""
+        due = 0.0
+        while True:
+            await asyncio.sleep(_FLUSH_SECONDS)
+            for driver in term.drivers:
+                for job, progress in driver.progress.items():
+                    if job in term.jobs and job in driver.runs:
+                        self.take_progress(term.jobs[job], progress)
+            samples: list[Sample] = []
+            now = term.clock()
+            if now >= due:
+                due = now + term.options.sample_seconds
+                samples = self._samples(term.jobs.values(), now)
+            await self.flush(term.store, term.token, samples)
+
+    async def flush(self, store: Store, token: int, samples: Iterable[Sample] = ()) -> None:
+        """Store what waits."""
+        epochs, savepoints, progress = self._epochs, self._savepoints, self._progress
+        series = list(samples)
+        if not (epochs or savepoints or progress or series):
+            return
+        first, self._first_epochs = self._first_epochs, {}
+        self._epochs, self._savepoints, self._progress = [], [], {}
+        await asyncio.to_thread(_write, store, token, epochs, first, savepoints, progress, series)
+
+    def _samples(self, jobs: Iterable[StoredJob], now: float) -> list[Sample]:
+        return [sample for job in jobs for sample in self.measurements.stored_samples(status(job), now)]
+
+
+def status(job: StoredJob) -> JobStatus:
+    """Return what the metrics need of a stored job; one that does not run has no uptime."""
+    return JobStatus(job.id, job.state, job.restarts, job.started_at if job.run else None, job.parallelism)
+
+
+def _write(
+    store: Store,
+    token: int,
+    epochs: list[Epoch],
+    first: Mapping[str, int],
+    savepoints: list[Savepoint],
+    progress: Mapping[str, dict[str, Any]],
+    samples: list[Sample],
+) -> None:
+    with store.begin(token) as write:
+        named = {*progress, *(epoch.job for epoch in epochs), *(savepoint.job for savepoint in savepoints)}
+        existing = {job for job in named if write.jobs.find(job)}
+        for job, number in first.items():
+            if job in existing:
+                # A run that was restored from a savepoint counts from there again.
+                write.epochs.forget_after(job, number - 1)
+        write.epochs.add(epoch for epoch in epochs if epoch.job in existing)
+        for savepoint in savepoints:
+            if savepoint.job in existing:
+                write.savepoints.put(savepoint)
+        for job, values in progress.items():
+            if job in existing:
+                write.jobs.update(job, progress=values)
+        write.series.record(samples)

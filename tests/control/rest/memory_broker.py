@@ -1,0 +1,55 @@
+"""Topics and groups without a log: for tests of the routes."""
+
+from __future__ import annotations
+
+from penstock.control.api.topics import (
+    Group,
+    GroupList,
+    GroupReset,
+    GroupSummary,
+    Message,
+    MessageList,
+    MessageQuery,
+    Partition,
+    Produced,
+    Record,
+    Topic,
+    TopicList,
+    TopicSummary,
+)
+from penstock.errors import UnknownGroup, UnknownTopic
+from tests.control.rest.memory_manager import NOW
+
+
+class MemoryBroker:
+    """One topic, orders, and one group, reports."""
+
+    def topics(self, *, internal: bool = False) -> TopicList:
+        return TopicList(items=[TopicSummary(name="orders", partitions=1)])
+
+    def topic(self, name: str) -> Topic:
+        if name != "orders":
+            message = f"there is no topic '{name}'"
+            raise UnknownTopic(message)
+        return Topic(name=name, partitions=[Partition(partition=0, beginning=0, end=1, leader=1)])
+
+    def messages(self, topic: str, query: MessageQuery) -> MessageList:
+        self.topic(topic)
+        return MessageList(items=[Message(partition=0, offset=0, timestamp=NOW, value="x")], scanned=1, complete=True)
+
+    def produce(self, topic: str, record: Record) -> Produced:
+        self.topic(topic)
+        return Produced(partition=record.partition or 0, offset=1)
+
+    def groups(self) -> GroupList:
+        return GroupList(items=[GroupSummary(name="reports", state="empty")])
+
+    def group(self, name: str) -> Group:
+        if name != "reports":
+            message = f"there is no group '{name}'"
+            raise UnknownGroup(message)
+        return Group(name=name, state="empty", lag=1)
+
+    def reset(self, group: str, reset: GroupReset) -> Group:
+        self.topic(reset.topic)
+        return self.group(group)

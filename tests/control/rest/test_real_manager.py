@@ -1,0 +1,150 @@
+"""The API over the real job manager, with real driver processes that run scripted jobs instead of Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from websockets.sync.client import connect
+
+from penstock.control.rest.app import create_app
+from penstock.control.rest.problems import SCHEMA_PATH
+from penstock.control.security.tokens import Access
+from tests.control.rest.memory_broker import MemoryBroker
+from tests.control.rest.serving import serving
+from tests.control.rest.test_openapi import CHECKS, EXAMPLES, NAMES
+from tests.control.supervisor.running_manager import RunningManager, end_drivers
+from tests.waiting import wait_for
+
+PIPELINE = """
+import penstock as ps
+
+def numbers(behaviour: str = "run") -> ps.Pipeline:
+    return ps.Pipeline("numbers", ps.from_items([{"n": 1}], "n bigint").filter("n > 0").to(ps.console()))
+"""
+# They start processes that would load Spark, or change what the others ask for.
+NOT_HERE = {"get_state", "create_token"}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, RunningManager]]:
+    data = tmp_path_factory.mktemp("data")
+    manager = RunningManager(data)
+
+    @asynccontextmanager
+    async def leading(_: Any) -> AsyncIterator[None]:
+        leader = asyncio.create_task(manager.leadership.run())
+        yield
+        leader.cancel()
+        await asyncio.gather(leader, return_exceptions=True)
+
+    app = create_app(manager.manager, Access(manager.store.tokens), MemoryBroker(), lifespan=leading)
+    try:
+        with serving(app) as url:
+            yield url, manager
+    finally:
+        manager.store.close()
+        manager._loop.close()  # it leads on the loop of the server instead
+        end_drivers(data)
+
+
+@pytest.fixture
+def api(running: tuple[str, RunningManager]) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{running[0]}/api/v1", timeout=60, trust_env=False) as client:
+        yield client
+
+
+def state_of(api: httpx.Client, job: str) -> str:
+    return str(api.get(f"/jobs/{job}").json()["state"])
+
+
+def submit(api: httpx.Client, code: str = PIPELINE, key: str | None = None, **fields: str) -> httpx.Response:
+    headers = {"Idempotency-Key": key} if key else {}
+    return api.post("/jobs", files={"file": ("numbers.py", code)}, data=fields, headers=headers)
+
+
+def test_a_job_is_submitted_watched_stopped_and_deleted(running: tuple[str, RunningManager], api: httpx.Client) -> None:
+    url = running[0].replace("http", "ws")
+    with connect(f"{url}/api/v1/events", proxy=None) as socket:
+        response = submit(api, key="once", settings='{"connections": {"crm": "postgresql://ada:topsecret@a/b"}}')
+        assert response.status_code == 201, response.text
+        job = response.json()["id"]
+        assert (response.json()["name"], response.json()["version"]) == ("numbers", 1)
+        again = submit(api, key="once", settings='{"connections": {"crm": "postgresql://ada:topsecret@a/b"}}')
+        assert (again.status_code, again.json()["id"]) == (200, job)
+        assert submit(api, key="once").status_code == 409
+        wait_for(lambda: state_of(api, job) == "RUNNING", "the job does not run")
+        assert any(json.loads(socket.recv(20)).get("job") == job for _ in range(20))
+    wait_for(lambda: api.get("/jobs/numbers/epochs").json()["items"], "there is no epoch")
+    assert api.get(f"/jobs/{job}").json()["pid"]
+    assert api.get("/jobs/numbers/plan").json()["plan"]
+    stopped = api.post("/jobs/numbers/stop", json={"savepoint": "friday"})
+    assert stopped.status_code == 202
+    wait_for(lambda: state_of(api, job) == "STOPPED", "the job does not stop")
+    wait_for(
+        lambda: api.get(stopped.headers["location"].removeprefix("/api/v1")).json()["state"] != "open", "it is open"
+    )
+    assert api.get("/jobs/numbers/transitions").json()["items"][0]["to"] == "STOPPED"
+    for path in (
+        f"/jobs/{job}",
+        "/jobs",
+        "/jobs/numbers/plan",
+        "/cluster",
+        "/jobs/numbers/logs",
+        "/jobs/numbers/commands",
+    ):
+        found = api.get(path)
+        assert (found.status_code, "topsecret" in found.text) == (200, False), path
+    assert api.delete("/jobs/numbers").status_code == 202
+    wait_for(lambda: api.get(f"/jobs/{job}").status_code == 404, "the job is still there")
+    assert "delete_job" in [entry["action"] for entry in api.get("/audit").json()["items"]]
+
+
+def test_a_mistake_in_a_pipeline_is_the_error_that_explain_prints(api: httpx.Client) -> None:
+    response = submit(api, PIPELINE.replace("n > 0", "m > 0"))
+    problem = response.json()
+    assert (response.status_code, problem["title"]) == (422, "UnknownColumn")
+    assert "unknown column 'm'" in problem["detail"]
+    assert "did you mean 'n'" in problem["hint"] or "columns here: n" in problem["hint"]
+    assert api.get("/jobs?name=numbers").json()["items"] == []
+
+
+@pytest.fixture(scope="module")
+def schema(running: tuple[str, RunningManager]) -> Any:
+    running[1].add("vwap")
+    config = schemathesis.Config.from_dict({"generation": {"with-security-parameters": False}})
+    return schemathesis.openapi.from_url(running[0] + SCHEMA_PATH, config=config)
+
+
+# The manager runs in a thread of this process and draws random delays, which hypothesis takes for the strategy's.
+@pytest.mark.filterwarnings("ignore:Do not use the .random. module inside strategies")
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_HERE])
+def test_no_answer_of_the_real_manager_is_a_500_or_undocumented(schema: Any, name: str) -> None:
+    operation = schema.find_operation_by_id(name)
+    known = {"path_parameters": {"job": "vwap"}} if "{job}" in operation.path else {}
+    for mode, fixed in ((GenerationMode.POSITIVE, known), (GenerationMode.NEGATIVE, {})):
+
+        @settings(
+            max_examples=EXAMPLES // 2,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=HealthCheck,
+        )
+        @given(operation.as_strategy(generation_mode=mode, **fixed))
+        def answers(case: schemathesis.Case) -> None:
+            case.call_and_validate(checks=CHECKS, timeout=20)
+
+        try:
+            answers()
+        except Unsatisfiable:  # an operation without parameters has no wrong ones
+            assert mode is GenerationMode.NEGATIVE
