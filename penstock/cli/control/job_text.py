@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from penstock.cli.watermark_text import instant
 from penstock.cli.tables import Cell
+from penstock.cli.watermark_text import instant
 from penstock.errors import JobFailed
 
 if TYPE_CHECKING:
