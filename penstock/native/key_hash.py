@@ -14,8 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.plan.operators.node import BUCKETS
-
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -37,13 +35,13 @@ _ALL = (1 << 64) - 1
 _LANES = np.array([(int(_P1) + int(_P2)) & _ALL, int(_P2), 0, -int(_P1) & _ALL], np.uint64)
 
 
-def key_buckets(columns: Sequence[pa.Array]) -> Numbers:
-    """Return the bucket of each row, by its key columns.
+def key_buckets(columns: Sequence[pa.Array], buckets: int) -> Numbers:
+    """Return the bucket of each row, one of so many, by its key columns.
 
-    >>> key_buckets([pa.array(["a", None]), pa.array([1, None])]).tolist()
-    [3, 42]
+    >>> key_buckets([pa.array(["a", None]), pa.array([1, None])], 64).tolist()
+    [19, 42]
     """
-    return key_hashes(columns) % BUCKETS
+    return key_hashes(columns) % buckets
 
 
 def key_hashes(columns: Sequence[pa.Array]) -> Numbers:

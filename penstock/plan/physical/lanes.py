@@ -1,8 +1,8 @@
 """Lanes: which nodes run natively, in the scan itself, and which in Spark.
 
-The native lane has the longest chain from a source of nodes whose expressions mean the same in DuckDB, and downstream of
-it the partial phase of a two-phase aggregate, or the packing of rows into buckets of keys. A node with several
-consumers ends the chain: what several branches share is computed once, natively, and each branch runs in Spark.
+The native lane has the longest chain from a source of nodes whose expressions mean the same in DuckDB, and after it the
+partial phase of a two-phase aggregate, or the packing of rows into buckets of keys. A node with several consumers ends
+the chain: what several branches share is computed once, natively, and each branch runs in Spark.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from penstock.errors import BadExpression, BadFunction
 from penstock.native.program import Program
 from penstock.native.translate import program
 from penstock.plan.graph import Graph, event_times_in, stateful_upstream, upstream
-from penstock.plan.operators.node import Node
+from penstock.plan.operators.node import BUCKETS, Node
 from penstock.plan.operators.stateless import EventTime, Read, Side, Write
 from penstock.plan.physical.binding import BoundPlan
 from penstock.plan.physical.determinism import nondeterministic_upstream
@@ -289,7 +289,7 @@ class _Compiler:
             return None
         rows = Schema(tuple(field for field in given if field.name not in (TICK, ORIGIN)))
         self.context.packed[node] = rows
-        return ScanPacker(node.state_keys, rows)
+        return ScanPacker(node.state_keys, BUCKETS, rows)
 
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
         source = EmptySource(source) if self.idle else source

@@ -1,7 +1,7 @@
 """Packed rows: the rows of a bucket of keys in one blob, an Arrow message without its schema.
 
-A blob crosses between Python and the JVM, and the shuffle, as one value: no operator of Spark touches a single row. Rows
-are packed by the scan where the native lane reaches that far, else by a task of its own.
+A blob crosses between Python and the JVM, and the shuffle, as one value: no operator of Spark touches a single row.
+Rows are packed by the scan where the native lane reaches that far, else by a task of its own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from penstock.spark.tasks.internal_columns import EVENT_TIME, PREFIX, TICK
 
 BUCKET = PREFIX + "bucket"
 PACK_BYTES = 32 << 20
-# Blobs are put in order by the task that packed them, and their number there; `at` is for Spark's timeouts.
-BLOB = Schema(f"{BUCKET} int, at timestamp, part int, number int, data binary")
+_TYPES = {BUCKET: "int", "at": "timestamp", "part": "int", "number": "int", "data": "binary"}
+# Blobs are put in order by the task that packed them, and their number there; `at` is for Spark's timeouts. Schemas are
+# not written as SQL here: tasks should not load its parser.
+BLOB = Schema(tuple(Field(name, kind) for name, kind in _TYPES.items()))
 # What leaves a bucket: blobs with rows that the step made, and how many.
-MADE = Schema("data binary, rows int")
+MADE = Schema((Field("data", "binary"), Field("rows", "int")))
 _BLOB_ARROW = BLOB.nullable().arrow
 _TIMES = (Field(EVENT_TIME, "timestamp"), Field(TICK, "boolean"))
 
@@ -93,6 +95,7 @@ class ScanPacker:
     """
 
     keys: tuple[str, ...]
+    buckets: int
     rows: Schema
 
     @property
@@ -111,7 +114,7 @@ class ScanPacker:
                 yield self._packed(table, part, number)
 
     def _packed(self, table: pa.Table, part: int, number: int) -> pa.RecordBatch:
-        buckets = key_buckets([table.column(name).combine_chunks() for name in self.keys])
+        buckets = key_buckets([table.column(name).combine_chunks() for name in self.keys], self.buckets)
         rows = table.select(self.rows.names).cast(self.rows.nullable().arrow)
         blobs = packed(rows, buckets, part, number)
         if EVENT_TIME not in self.rows.names:

@@ -58,8 +58,8 @@ class Scan:
 
     `late_watermark` is the number of the watermark by which the native program separates late rows; with
     `carries_watermarks` each row carries all watermarks, for Spark to separate them. With `by_partition` the program
-    stages the newest time of each partition; where Spark declares the event time, each row `carries_origin` instead. With
-    a `packer` rows leave in blobs, by buckets of keys.
+    stages the newest time of each partition; where Spark declares the event time, each row `carries_origin` instead.
+    With a `packer` rows leave in blobs, by buckets of keys.
     """
 
     name: str
