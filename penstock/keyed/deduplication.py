@@ -71,6 +71,15 @@ def retained_rows(codes: Numbers, times: Numbers, known: int, within: int) -> Fl
     >>> retained_rows(np.zeros(4, int), np.array([0, 10, 30, 11]), 1, 10).tolist()
     [True, False, True, True]
     """
+    # The only row of its key has nothing to be compared with: of ids that are rarely sent twice, that is most rows.
+    compared = np.flatnonzero(np.bincount(codes)[codes] > 1)
+    retained = np.ones(len(codes), bool)
+    first = int(np.searchsorted(compared, known))
+    retained[compared] = _decided(codes[compared], times[compared], first, within)
+    return retained
+
+
+def _decided(codes: Numbers, times: Numbers, known: int, within: int) -> Flags:
     order = np.lexsort((times, codes))
     codes, times = codes[order], times[order]
     retained = order < known

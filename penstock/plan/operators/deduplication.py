@@ -20,6 +20,7 @@ class Deduplicate(Stateful):
 
     kind = "deduplicate"
     bucketed = True
+    packs_rows = True
     sides = ("late",)
     keeps_columns = True
     counts_missing_as = "duplicate"

@@ -40,6 +40,8 @@ class Node:
     sides: ClassVar[tuple[str, ...]] = ()
     # Lanes: there is a native lowering; the node uses it if its `row_sql` means the same there.
     native: ClassVar[bool] = False
+    # Lanes: its buckets of keys take the rows that come in as they are, so that a scan can pack them.
+    packs_rows: ClassVar[bool] = False
     # Lanes: Spark's real-time mode has such an operator.
     realtime: ClassVar[bool] = False
     # Replay and recovery: the columns that leave are columns that came, unchanged.

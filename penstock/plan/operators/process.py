@@ -23,6 +23,7 @@ class KeyedProcess(Stateful):
 
     kind = "process"
     bucketed = True
+    packs_rows = True
     keys: tuple[str, ...]
     process: Process
     late_to: Sink | None = None

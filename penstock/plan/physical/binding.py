@@ -43,6 +43,6 @@ class BoundPlan:
         late = self._nodes[scan.late] if scan.late else None
         side = scan.late_side or "late"
         if scan.partial is None:
-            return Prefix(read, chain, late, side)
+            return Prefix(read, chain, late, side, packed=self._nodes[scan.packed] if scan.packed else None)
         partial = cast("Aggregate", self._nodes[scan.partial])
         return Prefix(read, chain, late, side, partial, cast("TwoPhaseAggregate", two_phases(partial)))

@@ -1,13 +1,13 @@
 """Lanes: which nodes run natively, in the scan itself, and which in Spark.
 
-The native lane has the longest chain from a source of nodes whose expressions mean the same in DuckDB, and the partial
-phase of a two-phase aggregate downstream of it. A node with several consumers ends the chain: what several branches
-share is computed once, natively, and each branch runs in Spark.
+The native lane has the longest chain from a source of nodes whose expressions mean the same in DuckDB, and after it the
+partial phase of a two-phase aggregate, or the packing of rows into buckets of keys. A node with several consumers ends
+the chain: what several branches share is computed once, natively, and each branch runs in Spark.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 from penstock.plan.graph import Graph, event_times_in
@@ -15,9 +15,9 @@ from penstock.plan.operators.grouped import Aggregate
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.stateless import EventTime, Read
 from penstock.plan.operators.two_phase_aggregates import TwoPhaseAggregate, two_phases
-from penstock.plan.translation import why_not, why_not_names, why_not_rows
+from penstock.plan.translation import KEY_TYPES, why_not, why_not_names, why_not_rows
 
-Lane = Literal["native", "native partial, spark merge", "spark"]
+Lane = Literal["native", "native partial, spark merge", "native packing, spark state", "spark"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Prefix:
     late_side: str = "late"
     partial: Aggregate | None = None
     split: TwoPhaseAggregate | None = None
+    packed: Node | None = None
 
     @property
     def last(self) -> Node:
@@ -56,6 +57,8 @@ class Lanes:
                 return "native"
             if node == prefix.partial:
                 return "native partial, spark merge"
+            if node == prefix.packed:
+                return "native packing, spark state"
         return "spark"
 
 
@@ -100,6 +103,8 @@ def _ending(read: Read, chain: tuple[Node, ...], after: Node | None, reasons: di
     if after is None or not after.stateful:
         return Prefix(read, chain)
     late = after if after.sides and event_times_in(chain) else None
+    if after.packs_rows:
+        return _packing(Prefix(read, chain, late=late, packed=after), reasons)
     split = _two_phase(after)
     if isinstance(split, str):
         reasons[after] = split
@@ -107,6 +112,18 @@ def _ending(read: Read, chain: tuple[Node, ...], after: Node | None, reasons: di
     reasons.pop(after, None)
     # Only aggregates have two phases.
     return Prefix(read, chain, late=late, partial=cast("Aggregate", after), split=split)
+
+
+def _packing(prefix: Prefix, reasons: dict[Node, str]) -> Prefix:
+    """Return a prefix that packs rows by their keys, if these have types whose hash is the same in the scan."""
+    node = cast("Node", prefix.packed)
+    types = prefix.last.schema.types
+    other = [key for key in node.state_keys if types[key] not in KEY_TYPES]
+    if other:
+        reasons[node] = f"the key {other[0]} is {types[other[0]]}, whose hash is Spark's"
+        return replace(prefix, packed=None)
+    reasons.pop(node, None)
+    return prefix
 
 
 def _two_phase(node: Node) -> TwoPhaseAggregate | str:

@@ -23,7 +23,7 @@ VERSION = 1
 RunnerKind = Literal["micro-batch", "kafka-connector", "real-time"]
 LaneSetting = Literal["auto", "spark"]
 Reader = Literal["penstock", "spark"]
-Lane = Literal["native", "native partial, spark merge", "spark"]
+Lane = Literal["native", "native partial, spark merge", "native packing, spark state", "spark"]
 OutputMode = Literal["append", "update"]
 Follows = Literal["partitions", "rows", "spark"]
 
@@ -131,6 +131,7 @@ class PlannedScan:
     partial     id of the aggregate whose first phase runs there
     late        id of the node whose late rows are separated there, and `late_side` the output they leave by
     replayable  whether rows can be read again after a crash
+    packed      id of the node whose rows are packed there, by buckets of keys
     """
 
     source: str
@@ -140,6 +141,7 @@ class PlannedScan:
     late: str | None
     late_side: str | None
     replayable: bool
+    packed: str | None = None
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,7 @@ def _scan(prefix: Prefix, graph: Graph, runner: RunnerKind, kafka_reader: Reader
         late=graph.id(prefix.late) if prefix.late else None,
         late_side=prefix.late_side if prefix.late else None,
         replayable=read.source.replayable,
+        packed=graph.id(prefix.packed) if prefix.packed else None,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import IO, Any
@@ -21,6 +21,7 @@ from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 from penstock.contracts import Epoch, Sink
 from penstock.errors import PenstockError, SinkFailed, SparkFailed
+from penstock.spark.epochs.packed_outputs import PackedOutput
 from penstock.spark.epochs.result_staging import ResultStaging, StagedPartition
 from penstock.spark.lowering.compile import Query, tagged
 from penstock.spark.lowering.partitioning import PARTITION, to_sink_partitions
@@ -91,7 +92,7 @@ def run_tasks(frame: DataFrame) -> list[Prepared]:
 class Preparer:
     """What tasks know of the outputs of a query: sinks and their names, and which epoch an earlier run started last.
 
-    `nodes` are the names that rows of the outputs are counted by.
+    `nodes` are the names that rows of the outputs are counted by, `packed` the outputs whose rows come in blobs.
     """
 
     outputs: tuple[tuple[Sink, str], ...]
@@ -101,6 +102,7 @@ class Preparer:
     staging: Staging
     started: int
     results: ResultStaging | None
+    packed: Mapping[int, PackedOutput]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A worker is given this before it reads the first row.
@@ -109,7 +111,7 @@ class Preparer:
 
     def frame(self, query: Query) -> DataFrame:
         """Add the last step to a query: each task passes its rows to a sink, or stages them."""
-        frames = [to_sink_partitions(frame, write) for frame, write in zip(query.frames, query.outputs, strict=True)]
+        frames = [self._output(query, number) for number in range(len(query.outputs))]
 
         def tokens(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for one in self._task(batches):
@@ -117,6 +119,12 @@ class Preparer:
                 yield pa.RecordBatch.from_pylist([row], schema=_TOKENS_ARROW)
 
         return map_in_arrow(tagged(frames), tokens, _TOKENS)
+
+    def _output(self, query: Query, number: int) -> DataFrame:
+        blobs = query.packed[number]
+        if number in self.packed and blobs is not None:
+            return blobs.frame.select("data")
+        return to_sink_partitions(query.frames[number], query.outputs[number])
 
     def prepare_staged(
         self, spark: SparkSession, epoch: int, bounds: str, partitions: Sequence[StagedPartition]
@@ -154,6 +162,9 @@ class Preparer:
         """Yield the rows with the number of their output and of its partition, if it has partitions of its own."""
         for batch in batches:
             for output, rows in self._by_output(batch):
+                if output in self.packed:
+                    yield from ((output, None, one) for one in self.packed[output].unpack(rows))
+                    continue
                 if PARTITION not in rows.schema.names:
                     yield output, None, rows
                     continue

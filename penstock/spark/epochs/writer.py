@@ -25,6 +25,7 @@ from penstock.plan.physical.determinism import nondeterministic_upstream
 from penstock.report import Progress
 from penstock.spark.epochs.late_output_nodes import add_keys, apply_nodes
 from penstock.spark.epochs.ledgers import Ledgers, sync_offsets
+from penstock.spark.epochs.packed_outputs import packed_outputs
 from penstock.spark.epochs.partition_watermarks import PartitionTimes, newest_times, spark_times
 from penstock.spark.epochs.result_staging import ResultStaging, SealedEpoch, Tables
 from penstock.spark.epochs.row_accounting import RowCounts, account_rows
@@ -83,7 +84,8 @@ class EpochWriter:
         outputs = tuple((write.sink, self.graph.own_name(write)) for write in query.outputs)
         nodes = tuple(map(self.graph.name, query.outputs))
         started = self.staging.last_started()
-        self.preparer = Preparer(outputs, nodes, query.name, self.lineage, self.staging, started, self.results)
+        packed = packed_outputs(query)
+        self.preparer = Preparer(outputs, nodes, query.name, self.lineage, self.staging, started, self.results, packed)
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Run one epoch."""

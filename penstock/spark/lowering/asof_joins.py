@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from penstock.keyed.state_store import decode_rows, encode_rows
 from penstock.plan.operators.joins import LATE, JoinAsof
 from penstock.schema import Schema
-from penstock.spark.lowering.buckets import Invocation, bucketed
+from penstock.spark.lowering.buckets import Invocation, bucketed_results
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.lowering.lower import lower
 from penstock.spark.lowering.side_outputs import divert_late_rows
@@ -43,7 +43,7 @@ def _join_asof(node: JoinAsof, context: Context, left: DataFrame, right: DataFra
     both = mine.withColumn(RIGHT, _null_like(other, RIGHT)).unionByName(other.withColumn(LEFT, _null_like(mine, LEFT)))
     step = AsofStep(keys, tuple(paired.rest.items()), node.schema, node.how == "inner", node.max_age_us)
     numbers = [column(key_column(number)) for number in range(len(keys))]
-    return context.counted(bucketed(both, numbers, step, node.schema, context, node, timed=True), node)
+    return bucketed_results(both, numbers, step, node.schema, context, node)
 
 
 def _side(frame: DataFrame, keys: tuple[str, ...], names: list[str], carried: list[str], *, is_left: bool) -> DataFrame:

@@ -1,9 +1,9 @@
 """State that Spark has no operator of its own for: one call per bucket of keys and epoch, over Arrow tables.
 
-Spark's Python state is per key, and each key costs a call. Here keys are hashed into a fixed number of buckets. A task
-packs its rows of each bucket into one Arrow blob, Spark brings a bucket's blobs and its state together, and one call
-takes them all and gives Arrow back. State is bytes in Spark's own state store, so it is checkpointed and restored with
-everything else.
+Spark's Python state is per key, and each key costs a call. Here keys are hashed into a fixed number of buckets. A task,
+that of the scan if possible, packs its rows of each bucket into one Arrow blob, Spark brings a bucket's blobs and its
+state together, and one call takes them all and gives Arrow back. State is bytes in Spark's own state store, so it is
+checkpointed and restored with everything else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -28,7 +27,8 @@ from penstock.plan.physical.watermark_lag import lag_us
 from penstock.schema import Field, Schema
 from penstock.spark.lowering.context import SPARK_TIME, Context, column, known_to_spark, to_spark
 from penstock.spark.tasks.control_journal import MAX_WATERMARK
-from penstock.spark.tasks.internal_columns import EVENT_TIME, ORDER, PREFIX
+from penstock.spark.tasks.internal_columns import EVENT_TIME, ORDER
+from penstock.spark.tasks.packed_rows import BLOB, BUCKET, MADE, PackedFrame, blob, in_packs, packed, unpacked
 from penstock.spark.tasks.spark_types import map_in_arrow, schema_of
 from penstock.spark.tasks.staging import Staging
 from penstock.spark.tasks.task_context import current_epoch, current_partition
@@ -36,14 +36,10 @@ from penstock.spark.tasks.timer_source import clock_shift_us, register_timer
 from penstock.storage.folders import Folder
 from penstock.windows import FIRST_US, LAST_US, YEAR_US
 
-BUCKET = PREFIX + "bucket"
-PACK_BYTES = 32 << 20
 OUTPUT_ROWS = 65_536
 # The part of a blob without rows: a timer that fires.
 _TIMER = -1
-_BLOB = f"{BUCKET} int, at timestamp, part int, number int, data binary"
 _STATE = "state binary, ring_us bigint"
-_BLOB_ARROW = Schema(_BLOB).nullable().arrow
 
 
 @dataclass
@@ -67,6 +63,11 @@ class Invocation:
 Step = Callable[[Invocation], Iterable[pa.Table]]
 
 
+def input_schema(frame: DataFrame, node: Node, context: Context) -> Schema:
+    """Return the columns of the rows that a node with buckets is given, whether they are packed or not."""
+    return context.packed.get(node) or schema_of(frame)
+
+
 def bucketed(
     frame: DataFrame,
     keys: Sequence[Column],
@@ -78,9 +79,28 @@ def bucketed(
     timed: bool,
 ) -> DataFrame:
     """Run a step over every bucket of keys; with `timed`, what it gives has its event time, so windows can follow."""
-    given = schema_of(frame).nullable().arrow
+    results = _results(frame, keys, step, output, context, node, timed=timed)
+    return _unpacked(results, context, timed=timed)
+
+
+def bucketed_results(
+    frame: DataFrame, keys: Sequence[Column], step: Step, output: Schema, context: Context, node: Node
+) -> DataFrame:
+    """Run a step whose rows are the results of the node, with their event time; a sink may take them packed."""
+    results = _results(frame, keys, step, output, context, node, timed=True)
+    if context.clock is None:
+        # With a clock the results are united with its rows, also where no window follows: sources must stay the same.
+        count = F.coalesce(F.sum("rows"), F.lit(0))
+        context.packed_results[node] = PackedFrame(context.counted(results.frame, node, count=count), results.rows)
+    return context.counted(_unpacked(results, context, timed=True), node)
+
+
+def _results(
+    frame: DataFrame, keys: Sequence[Column], step: Step, output: Schema, context: Context, node: Node, *, timed: bool
+) -> PackedFrame:
+    given = input_schema(frame, node, context)
     made = Schema((*output.fields, Field(EVENT_TIME, "timestamp"))) if timed else output
-    shapes = given, made.nullable().arrow
+    shapes = given.nullable().arrow, made.nullable().arrow
     name, label = context.graph.own_name(node), context.graph.label(node)
     worker = _Worker(
         step,
@@ -93,22 +113,33 @@ def bucketed(
         first_us=context.first_us,
         ends_at_us=_ends_at(node, context),
     )
-    number = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)) if keys else F.lit(0)
-    blobs = map_in_arrow(frame.withColumn(BUCKET, number.cast("int")), worker.pack, _BLOB)
+    blobs = frame.select(*map(column, BLOB.names)) if node in context.packed else _packed(frame, keys, worker)
     if context.timers is not None:
         blobs = blobs.unionByName(_fired(context.timers, name))
-    has_time = EVENT_TIME in frame.columns
+    has_time = EVENT_TIME in given.names
     if has_time:
         blobs = blobs.withColumn("at", known_to_spark(column("at"), "at"))
     timeout = GroupStateTimeout.EventTimeTimeout if has_time else GroupStateTimeout.NoTimeout
+    results = blobs.groupBy(BUCKET).applyInPandasWithState(worker.invoke, MADE.ddl, _STATE, context.mode, timeout)
     # The filter drops nothing: it turns Spark's rows into the kind that an Arrow function takes.
-    results = (
-        blobs.groupBy(BUCKET)
-        .applyInPandasWithState(worker.invoke, "data binary", _STATE, context.mode, timeout)
-        .filter(F.col("data").isNotNull())
-        .mapInArrow(worker.unpack, made.nullable().ddl)
-    )
-    return _watermarked(results, context) if timed else results
+    return PackedFrame(results.filter(F.col("data").isNotNull()), made)
+
+
+def _unpacked(results: PackedFrame, context: Context, *, timed: bool) -> DataFrame:
+    shape = results.rows.nullable().arrow
+
+    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from unpacked(batch.column("data"), shape)
+
+    rows = results.frame.select("data").mapInArrow(unpack, results.rows.nullable().ddl)
+    return _watermarked(rows, context) if timed else rows
+
+
+def _packed(frame: DataFrame, keys: Sequence[Column], worker: _Worker) -> DataFrame:
+    """Pack rows in a task of its own; the scan computes the same buckets (`key_hash.py`)."""
+    number = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)) if keys else F.lit(0)
+    return map_in_arrow(frame.withColumn(BUCKET, number.cast("int")), worker.pack, BLOB.ddl)
 
 
 def _ends_at(node: Node, context: Context) -> int:
@@ -157,36 +188,9 @@ class _Worker:
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Put the rows of each bucket into one blob."""
-        waiting: list[pa.RecordBatch] = []
-        size = number = 0
-        for batch in batches:
-            waiting.append(batch)
-            size += batch.nbytes
-            if size >= PACK_BYTES:
-                yield self._packed(waiting, number)
-                waiting, size, number = [], 0, number + 1
-        if waiting:
-            yield self._packed(waiting, number)
-
-    def _packed(self, batches: list[pa.RecordBatch], number: int) -> pa.RecordBatch:
-        table = pa.Table.from_batches(batches)
-        buckets = table.column(BUCKET).to_numpy()
-        order = np.argsort(buckets, kind="stable")
-        buckets = buckets[order]
-        rows = table.select(self.given.names).take(pa.array(order)).cast(self.given).combine_chunks()
-        firsts = np.flatnonzero(np.r_[True, buckets[1:] != buckets[:-1]]) if len(buckets) else np.array([], int)
-        lasts = np.r_[firsts[1:], len(buckets)]
-        parts = [rows.slice(a, b - a) for a, b in zip(firsts, lasts, strict=False)]
-        found = [part.to_batches()[0] for part in parts]
-        columns = [
-            pa.array(buckets[firsts], pa.int32()),
-            # Spark needs a time for its timeouts, and drops rows older than the watermark; a null is never older.
-            pa.nulls(len(parts), pa.timestamp("us", "UTC")),
-            pa.array([current_partition()] * len(parts), pa.int32()),
-            pa.array([number] * len(parts), pa.int32()),
-            pa.array([part.serialize().to_pybytes() for part in found], pa.binary()),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=_BLOB_ARROW)
+        for number, table in in_packs(batches):
+            rows = table.select(self.given.names).cast(self.given)
+            yield packed(rows, table.column(BUCKET).to_numpy(), current_partition(), number)
 
     def invoke(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         """Run the step over the rows and state of a bucket, and store its new state."""
@@ -202,13 +206,13 @@ class _Worker:
         )
         try:
             with _uncollected():
-                made = [self._blob(part) for table in self.step(call) for part in _cut(table)]
+                made = [(self._blob(part), part.num_rows) for table in self.step(call) for part in _cut(table)]
         except PenstockError as error:
             error.node = error.node or self.label
             self.staging.put_error(current_epoch(), error)
             raise
         self._store(call, state)
-        yield pd.DataFrame({"data": pd.Series(made, dtype=object)})
+        yield pd.DataFrame(made, columns=list(MADE.names))
 
     def _watermark_us(self, state: GroupState) -> int:
         """Return the watermark as event time; before there is one, the earliest time that a row can have."""
@@ -217,12 +221,6 @@ class _Worker:
         found = _spark_watermark_us(state) + self.first_us + self.extra_us
         return max(found, FIRST_US + YEAR_US)
 
-    def unpack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Unpack blobs into rows."""
-        for batch in batches:
-            for data in batch.column("data"):
-                yield pa.ipc.read_record_batch(pa.py_buffer(data.as_buffer()), self.made)
-
     def _rows(self, blobs: list[tuple[int, int, bytes | None]]) -> pa.Table:
         blobs.sort(key=lambda blob: blob[:2])
         full = (data for _, _, data in blobs if data is not None)
@@ -230,9 +228,7 @@ class _Worker:
         return _ordered(pa.Table.from_batches(batches, schema=self.given))
 
     def _blob(self, table: pa.Table) -> bytes:
-        cast = table.select(self.made.names).cast(self.made).combine_chunks()
-        data: bytes = cast.to_batches()[0].serialize().to_pybytes()
-        return data
+        return blob(table.select(self.made.names).cast(self.made).combine_chunks().to_batches()[0])
 
     def _store(self, call: Invocation, state: GroupState) -> None:
         before = state.get[1] if state.exists else None
@@ -262,7 +258,9 @@ def _uncollected() -> Iterator[None]:
 def _ordered(rows: pa.Table) -> pa.Table:
     """Put rows in the order in which their source has them; after a shuffle that is lost, and event time decides."""
     if ORDER in rows.column_names:
-        return rows.sort_by(ORDER)
+        # The scan packs rows in their order.
+        numbers = rows.column(ORDER).to_numpy()
+        return rows if bool((numbers[1:] > numbers[:-1]).all()) else rows.sort_by(ORDER)
     if EVENT_TIME not in rows.column_names:
         return rows
     plain = [field.name for field in rows.schema if not pa.types.is_nested(field.type) and field.name != EVENT_TIME]

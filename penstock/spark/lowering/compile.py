@@ -15,7 +15,7 @@ from penstock.errors import BadExpression, BadFunction
 from penstock.native.program import Program
 from penstock.native.translate import program
 from penstock.plan.graph import Graph, event_times_in, stateful_upstream, upstream
-from penstock.plan.operators.node import Node
+from penstock.plan.operators.node import BUCKETS, Node
 from penstock.plan.operators.stateless import EventTime, Read, Side, Write
 from penstock.plan.physical.binding import BoundPlan
 from penstock.plan.physical.determinism import nondeterministic_upstream
@@ -34,8 +34,9 @@ from penstock.spark.lowering.python import functions as python_nodes
 from penstock.spark.lowering.python import map_async, process  # noqa: F401 (registers their lowerings)
 from penstock.spark.tasks.admission import DEFAULT_LIMITS, Alignment, RateLimits
 from penstock.spark.tasks.control_journal import CLOCK, TIMERS, ClockSource
-from penstock.spark.tasks.internal_columns import ORDER, ORIGIN
+from penstock.spark.tasks.internal_columns import ORDER, ORIGIN, TICK
 from penstock.spark.tasks.node_watermarks import Watermarks, watermark_column
+from penstock.spark.tasks.packed_rows import PackedFrame, ScanPacker
 from penstock.spark.tasks.scan import EmptySource, Scan
 from penstock.spark.tasks.source_readers import source_reader
 from penstock.spark.tasks.spark_types import type_text
@@ -46,11 +47,15 @@ from penstock.windows import ALL_TIMES
 
 @dataclass(frozen=True)
 class Query:
-    """One Spark query: what it computes, and what the epoch writer needs to know of it."""
+    """One Spark query: what it computes, and what the epoch writer needs to know of it.
+
+    `frames` are the rows of each output; `packed` has the same rows in blobs, where they left their buckets so.
+    """
 
     name: str
     mode: str
     frames: tuple[DataFrame, ...]
+    packed: tuple[PackedFrame | None, ...]
     outputs: tuple[Write, ...]
     asides: tuple[Write, ...]
     context: Context
@@ -106,6 +111,7 @@ class _Compiler:
             name=self.name,
             mode=self.context.mode,
             frames=tuple(self._output(write) for write in self.outputs),
+            packed=tuple(self._packed_output(write) for write in self.outputs),
             outputs=self.outputs,
             asides=self.bound.writes(self.planned.late_sinks),
             context=self.context,
@@ -145,6 +151,10 @@ class _Compiler:
         frame = self._frame(write.input)
         rows = frame.select(*map(column, write.schema.names), *ordering(frame, write))
         return with_key(checked(rows, write, self.context), write.sink)
+
+    def _packed_output(self, write: Write) -> PackedFrame | None:
+        """Return the rows of an output as their buckets made them, if no other branch of the query needs them."""
+        return None if write.input in self.shared | self.apart else self.context.packed_results.get(write.input)
 
     def _frame(self, node: Node) -> DataFrame:
         """Return the rows of a node; of one with several outputs, the main one's."""
@@ -272,6 +282,15 @@ class _Compiler:
         times = self.context.time_range(prefix.times) if prefix.times else ALL_TIMES
         return program(prefix, self.graph.names, rejects=self.graph.rejected_to is not None, time_range=times)
 
+    def _packer(self, prefix: Prefix, given: Schema) -> ScanPacker | None:
+        """Return what packs the rows of a scan, which have these columns, for the buckets of the next node."""
+        node = prefix.packed
+        if node is None:
+            return None
+        rows = Schema(tuple(field for field in given if field.name not in (TICK, ORIGIN)))
+        self.context.packed[node] = rows
+        return ScanPacker(node.state_keys, BUCKETS, rows)
+
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
         source = EmptySource(source) if self.idle else source
         native = self._native(prefix)
@@ -289,10 +308,11 @@ class _Compiler:
             self.context.partitioned.add(native_time)
         elif followed:
             output = Schema((*output.fields, Field(ORIGIN, "bigint")))
+        packer = self._packer(prefix, output)
         scan = Scan(
             name=name,
             source=source,
-            output=output,
+            output=packer.output if packer else output,
             query=self.name,
             planned=self.checkpoint.query(self.name),
             messages=self.checkpoint.messages(name),
@@ -308,6 +328,7 @@ class _Compiler:
             carries_origin=bool(followed) and native_time is None,
             alignment=self._alignment(name, source, followed),
             program=native,
+            packer=packer,
             ticks=self.checkpoint.folder if prefix.times else None,
             time_key=time_key(prefix.times) if prefix.times else None,
             closes=self.closes,

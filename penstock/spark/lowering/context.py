@@ -17,9 +17,10 @@ from penstock.plan.operators.stateless import EventTime
 from penstock.plan.physical.lanes import Lanes
 from penstock.plan.physical.queries import event_times_of, splits_late_rows, time_key
 from penstock.plan.physical.watermark_lag import time_range
-from penstock.schema import quoted
+from penstock.schema import Schema, quoted
 from penstock.spark.tasks.internal_columns import EVENT_TIME, OTHER_WINDOW, PREFIX, TICK, internal_columns
 from penstock.spark.tasks.node_watermarks import WatermarkSpec, watermark_column
+from penstock.spark.tasks.packed_rows import PackedFrame
 from penstock.spark.tasks.staging import Staging
 from penstock.storage.folders import Folder
 from penstock.windows import TimeRange
@@ -30,7 +31,8 @@ class Context:
     """One query that is being compiled; `nodes` are those that it computes.
 
     `first_us` is the time that Spark's zero stands for. Where Python is not called, no row is staged. `partitioned`
-    are the event times that follow the slowest partition of their sources.
+    are the event times that follow the slowest partition of their sources. `packed` are the nodes whose rows the scan
+    packs, with the columns of these; `packed_results` those whose results leave their buckets as they are.
     """
 
     spark: SparkSession
@@ -48,6 +50,8 @@ class Context:
     first_us: int = 0
     calls_python: bool = True
     partitioned: set[EventTime] = field(default_factory=set)
+    packed: dict[Node, Schema] = field(default_factory=dict)
+    packed_results: dict[Node, PackedFrame] = field(default_factory=dict)
     frames: dict[Node, DataFrame] = field(default_factory=dict)
     _times: Counter[Node] = field(default_factory=Counter)
 
@@ -64,7 +68,7 @@ class Context:
         """The node's name."""
         return self.graph.name(node)
 
-    def counted(self, frame: DataFrame, node: Node, *, rows: Column | None = None, output: str = "") -> DataFrame:
+    def counted(self, frame: DataFrame, node: Node, *, count: Column | None = None, output: str = "") -> DataFrame:
         """Count the rows that leave a node, or one of its outputs; nothing is pushed past it: a barrier too."""
         if not self.streaming:
             return frame
@@ -72,7 +76,7 @@ class Context:
         kind = f"again{self._times[node]}" if self.again(node) else "out"
         name = f"{kind}:{self.name(node)}" + (f":{output}" if output else "")
         newest = [one for time in event_times_in([node]) for one in self._newest(time)]
-        return frame.observe(name, F.count(F.lit(1) if rows is None else rows).alias("rows"), *newest)
+        return frame.observe(name, (F.count(F.lit(1)) if count is None else count).alias("rows"), *newest)
 
     def _newest(self, node: EventTime) -> list[Column]:
         """The newest time that enters an event time; declared times count too.

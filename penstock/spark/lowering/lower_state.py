@@ -11,7 +11,7 @@ from penstock.plan.operators.grouped import Aggregate, Grouped, Reduce, Top
 from penstock.plan.operators.two_phase_aggregates import TwoPhaseAggregate, two_phase
 from penstock.plan.physical.watermark_lag import lag_us
 from penstock.schema import Schema
-from penstock.spark.lowering.buckets import bucketed
+from penstock.spark.lowering.buckets import bucketed_results, input_schema
 from penstock.spark.lowering.context import SPARK_TIME, Context, column, from_spark, window_name, with_spark_time
 from penstock.spark.lowering.fallible_expressions import checked
 from penstock.spark.lowering.lower import lower
@@ -19,7 +19,6 @@ from penstock.spark.lowering.python.aggregators import aggregated, collected, fi
 from penstock.spark.lowering.side_outputs import divert_late_rows
 from penstock.spark.lowering.window_buckets import BEST, best_rows, in_buckets, ranked
 from penstock.spark.tasks.internal_columns import EVENT_TIME
-from penstock.spark.tasks.spark_types import schema_of
 from penstock.windows import Window
 
 
@@ -30,10 +29,11 @@ def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataF
     Spark's `dropDuplicatesWithinWatermark` compares rows with the watermark, so its result depends on where epochs end.
     """
     frame = divert_late_rows(frame, node, context)
-    output = Schema(tuple(field for field in schema_of(frame) if field.name != EVENT_TIME))
+    rows = input_schema(frame, node, context)
+    output = Schema(tuple(field for field in rows if field.name != EVENT_TIME))
     step = Deduplicator(node.keys, node.within_us, EVENT_TIME)
     keys = [column(name) for name in node.keys]
-    return context.counted(bucketed(frame, keys, step, output, context, node, timed=True), node)
+    return bucketed_results(frame, keys, step, output, context, node)
 
 
 @lower.register

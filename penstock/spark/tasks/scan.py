@@ -38,6 +38,7 @@ from penstock.spark.tasks.offset_files import (
     write_offsets,
     write_planned,
 )
+from penstock.spark.tasks.packed_rows import ScanPacker
 from penstock.spark.tasks.source_partitions import SplitReader
 from penstock.spark.tasks.staging import PLANNING, Staging, rejected_table
 from penstock.spark.tasks.stored_results import AnswerStore
@@ -58,6 +59,7 @@ class Scan:
     `late_watermark` is the number of the watermark by which the native program separates late rows; with
     `carries_watermarks` each row carries all watermarks, for Spark to separate them. With `by_partition` the program
     stages the newest time of each partition; where Spark declares the event time, each row `carries_origin` instead.
+    With a `packer` rows leave in blobs, by buckets of keys.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Scan:
     carries_origin: bool = False
     alignment: Alignment | None = None
     program: Program | None = None
+    packer: ScanPacker | None = None
     ticks: Folder | None = None
     time_key: str | None = None
     closes: bool = False
@@ -257,6 +260,11 @@ class _Task:
         self.splits = SplitReader(scan, self._good)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        packer = self.scan.packer
+        rows = self._rows()
+        yield from packer.pack(rows, self.partition.number) if packer else rows
+
+    def _rows(self) -> Iterator[pa.RecordBatch]:
         scan, partition = self.scan, self.partition
         part = f"{scan.name}={partition.number}"
         counts: dict[str, dict[str, int]] = {}

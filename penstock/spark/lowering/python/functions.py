@@ -88,9 +88,9 @@ def _lists_of(node: FlatMap) -> Lists:
 
 def counted_outputs(frame: DataFrame, node: Node, context: Context) -> DataFrame:
     """Count the rows of each output."""
-    frame = context.counted(frame, node, rows=F.col(f"{OUT}.main"))
+    frame = context.counted(frame, node, count=F.count(F.col(f"{OUT}.main")))
     for name, _ in named_outputs(node):
-        frame = context.counted(frame, node, rows=F.col(OUT)[f"side_{name}"], output=name)
+        frame = context.counted(frame, node, count=F.count(F.col(OUT)[f"side_{name}"]), output=name)
     return frame
 
 

@@ -24,14 +24,18 @@ from penstock.spark.tasks.task_context import current_epoch
 @lower.register
 def _process(node: KeyedProcess, context: Context, frame: DataFrame) -> DataFrame:
     frame = divert_late_rows(frame, node, context)
-    kept = [name for name in (EVENT_TIME, ORDER) if name in frame.columns]
-    rows = frame.select(*map(column, node.input.schema.names), *map(column, kept))
+    rows = frame if node in context.packed else _needed(frame, node)
     output = flat_schema(node)
     keys = [column(name) for name in node.keys]
     step = _Step(_keyed(node, context), context.name(node), output.nullable().arrow, context.staging)
     made = bucketed(rows, keys, step, output, context, node, timed=node.event_time)
     made = made.select(F.struct(*map(column, output.names)).alias(OUT), *carried_columns(made))
     return counted_outputs(made, node, context)
+
+
+def _needed(frame: DataFrame, node: KeyedProcess) -> DataFrame:
+    kept = [name for name in (EVENT_TIME, ORDER) if name in frame.columns]
+    return frame.select(*map(column, node.input.schema.names), *map(column, kept))
 
 
 def _keyed(node: KeyedProcess, context: Context) -> ProcessOperator:
