@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Two workers end at the same time if what takes longest is begun first.
-LONGEST_FIRST = ("crash", "cluster", "docs", "e2e", "benchmarks", "spark", "property", "native", "cli", "connectors")
+LONGEST_FIRST = ("crash", "cluster", "docs", "e2e", "driver", "benchmarks", "spark", "property", "native", "cli")
 TESTS = Path(__file__).parent
 
 

@@ -178,15 +178,17 @@ class DriverJob:
             created = wanted if self._save(wanted) else None
         elif wanted is not None:
             self._event("savepoint_failed", {"savepoint": wanted, "error": error})
-        self.outcome = Outcome(self.id, self.assignment.attempt, ending, self._clock(), error, report, created)
+        outcome = Outcome(self.id, self.assignment.attempt, ending, self._clock(), error, report, created)
         try:
-            self.outcome.write(self._folder)
+            outcome.write(self._folder)
         except PenstockError as failed:
             _log.error("job %s: its outcome cannot be written: %s", self.id, failed)
+        # Only now: a driver whose jobs all have an outcome may end at any time.
+        self.outcome = outcome
         with contextlib.suppress(Exception):
             self._runtime.ended(self.assignment)
         self.state = "ended"
-        self._event("ended", self.outcome.fields)
+        self._event("ended", outcome.fields)
         self._on_end()
 
     def _save(self, name: str) -> bool:

@@ -59,8 +59,9 @@ class Up:
         self._process.send_signal(number)
         return self._process.wait(60)
 
-    def second(self) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self._command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    def second(self) -> subprocess.Popen[str]:
+        """Start another one on the same folder."""
+        return subprocess.Popen(self._command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture
@@ -84,13 +85,14 @@ def job(url: str) -> dict[str, Any]:
 def test_up_survives_kill_9_and_resumes_after_a_shutdown(up: Up) -> None:
     first = up.start()
     url = first["job manager"]
+    refused = up.second()
     answer = httpx.post(f"{url}/api/v1/jobs", files={"file": ("job.py", PIPELINE)}, timeout=60)
     assert answer.status_code == 201, answer.text
     wait_for(lambda: job(url)["state"] == "RUNNING", "the job does not run")
     pid = job(url)["pid"]
-    refused = up.second()
+    complaint = refused.communicate(timeout=60)[1]
     assert refused.returncode == 2
-    assert "is in use by the job manager with process id" in refused.stderr
+    assert "is in use by the job manager with process id" in complaint
 
     up.end(signal.SIGKILL)
     second = up.start()

@@ -12,6 +12,7 @@ import pytest
 from penstock.driver import host as module
 from penstock.driver.host import DriverHost
 from penstock.driver.messages import Message
+from penstock.driver.outcome import Outcome
 from penstock.errors import BadEntry, FunctionFailed
 from tests.driver.fake_runtime import FakeRuntime, assignment, store_failed
 from tests.waiting import wait_for
@@ -176,6 +177,27 @@ def test_jobs_of_a_pool_have_their_own_failure_and_stop(driver: Driver) -> None:
     assert driver.outcome("a")["attempt"] == 2
     assert driver.outcome("c")["outcome"] == "stopped"
     assert driver.host.exit_code == 0
+
+
+def test_a_driver_does_not_end_before_the_outcomes_of_all_jobs_are_written(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, write = threading.Event(), Outcome.write
+
+    def slow_write(outcome: Outcome, folder: Path) -> None:
+        assert outcome.job == "b" or disk.wait(30)
+        write(outcome, folder)
+
+    monkeypatch.setattr(Outcome, "write", slow_write)
+    for job in ("a", "b"):
+        running(driver, job, pool="small")
+    driver.host.exit()
+    driver.event("ended", "b")
+    driver.host.exit()
+    assert not driver.host.wait(0)
+    disk.set()
+    assert driver.host.wait(10)
+    assert driver.outcome("a")["outcome"] == "stopped"
 
 
 def test_a_second_job_outside_of_the_pool_is_rejected(driver: Driver) -> None:

@@ -18,6 +18,8 @@ from penstock.errors import BadValue
 
 NODE = "autoscaling policy"
 MOST_PARALLELISM = 64
+# Figures are measured every ten seconds, and a few are needed for a decision.
+LEAST_WINDOW = 60
 FIGURES = {field.name for field in fields(Figures)} | {"utilisation"}
 
 
@@ -42,7 +44,8 @@ class AutoscalingPolicy:
         whole_from(NODE, 1, MOST_PARALLELISM, minimum=self.minimum)
         whole_from(NODE, self.minimum, MOST_PARALLELISM, maximum=self.maximum)
         at_least(NODE, 0, target=self.target, up_cooldown=self.up_cooldown, down_cooldown=self.down_cooldown)
-        at_least(NODE, 1, window=self.window, catch_up=self.catch_up)
+        at_least(NODE, LEAST_WINDOW, window=self.window)
+        at_least(NODE, 1, catch_up=self.catch_up)
         if not 0.1 <= self.target <= 1:
             message = f"target={self.target:g} is not between 0.1 and 1"
             raise BadValue(message, node=NODE, hint="pass target=0.7, the share of its capacity that a job should use")

@@ -215,3 +215,8 @@ def test_any_text_is_an_expression_or_is_refused(text: str) -> None:
         return
     with suppress(NotMeasured):
         assert isinstance(evaluate(text, {"lag": 1.0}), float)
+
+
+def test_a_window_that_is_too_short_for_a_decision_is_refused() -> None:
+    with pytest.raises(BadValue, match="window=30"):
+        autoscaling_policy("lag:window=30s")

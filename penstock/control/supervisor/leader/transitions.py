@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from penstock.control.store.repositories.jobs import Job as StoredJob
 from penstock.control.store.repositories.jobs import JobChanges
 from penstock.control.store.repositories.runs import Run
 from penstock.control.store.store import Store, Transaction
+from penstock.errors import UnknownJob
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Transitions:
 
     def _record(self, write: Transaction, before: Job, made: Transition, event: Event) -> None:
         write.jobs.update(before.id, **self._changes(made.job, made.states))
+        if made.job.version != before.version:
+            _record_version(write, made.job)
         last: JobState | None = before.state
         for state in made.states:
             write.transitions.add(before.id, last, state, made.cause, self._clock())
@@ -118,6 +122,13 @@ class Transitions:
         if states and job.state.is_final:
             changes["ended_at"] = self._clock()
         return changes
+
+
+def _record_version(write: Transaction, job: Job) -> None:
+    """A job shows the source, settings and arguments of its version, which a rollback changes back."""
+    with contextlib.suppress(UnknownJob):  # its launch fails, and says so
+        version = write.versions.get(job.id, job.version)
+        write.jobs.update(job.id, entry=version.entry, settings=version.settings, arguments=version.arguments)
 
 
 def machine_job(stored: StoredJob) -> Job:

@@ -106,10 +106,9 @@ class Submissions:
             _refuse_lost_state(checked, update.allow_drop)
             with self._store.begin() as write:
                 write.versions.add(self._version(job.id, number, stored, checked, settings, arguments, caller))
-                changes: dict[str, Any] = {"settings": settings, "arguments": arguments, "entry": stored.entry}
                 if checked.lost:
-                    changes["labels"] = {**job.labels, allowed_label(number): " ".join(checked.lost)}
-                write.jobs.update(job.id, **changes)
+                    labels = {**job.labels, allowed_label(number): " ".join(checked.lost)}
+                    write.jobs.update(job.id, labels=labels)
                 return command_view(write.commands.add(job.id, "update", {"version": number}, caller.name))
         except BaseException:
             remove_source(self._options.data, job.id, number)

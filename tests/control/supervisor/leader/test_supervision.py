@@ -111,16 +111,18 @@ def test_an_update_that_does_not_run_is_rolled_back(manager: RunningManager) -> 
     message = manager.store.commands.get(command.id).message
     assert message is not None
     assert "rolled back to version 1" in message
-    assert manager.wait_for_state(job, RUNNING).version == 1
+    running = manager.wait_for_state(job, RUNNING)
+    assert (running.version, running.arguments) == (1, {"behaviour": "run"})
 
 
 def test_an_update_runs_the_new_version(manager: RunningManager) -> None:
     job = manager.add("prices")
     manager.wait_for_state(job, RUNNING)
-    command = manager.store.commands.add(job, "update", {"version": manager.add_version(job, "run")})
+    command = manager.store.commands.add(job, "update", {"version": manager.add_version(job, "idle")})
     manager.leadership.wake()
     assert manager.wait_for_command(command.id) == "done"
-    assert manager.wait_for_state(job, RUNNING).version == 2
+    running = manager.wait_for_state(job, RUNNING)
+    assert (running.version, running.arguments) == (2, {"behaviour": "idle"})
 
 
 def test_a_job_is_rescaled_before_its_first_epoch(manager: RunningManager) -> None:

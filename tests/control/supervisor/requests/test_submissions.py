@@ -68,6 +68,7 @@ def test_a_mistake_is_the_error_of_explain_and_leaves_nothing(manager: RunningMa
     with pytest.raises(UnknownColumn, match="sise") as raised:
         submit(manager, WRONG)
     assert "did you mean 'size'?" in (raised.value.hint or "")
+    assert (raised.value.hint or "").endswith("\n  at job.py:4")
     assert files(manager) == []
     assert manager.store.jobs.all() == []
 
