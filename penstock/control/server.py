@@ -196,7 +196,7 @@ async def _shut_down(leadership: Leadership, *, with_jobs: bool) -> None:
         print("stopping the jobs; the next `penstock up` resumes them", flush=True)
         await term.shut_down()
     else:
-        await term.drivers.end_idle()
+        await term.leave()
 
 
 def _server(manager: JobManager, access: Access, options: Options, listen: Listen) -> uvicorn.Server:

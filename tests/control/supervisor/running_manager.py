@@ -87,6 +87,12 @@ class RunningManager:
         asyncio.run_coroutine_threadsafe(term.shut_down(), self._loop).result(60)
         self.kill()
 
+    def leave(self) -> None:
+        """As the end of `penstock server`; it goes on until it is killed."""
+        term = self.leadership.term
+        assert term is not None
+        asyncio.run_coroutine_threadsafe(term.leave(), self._loop).result(60)
+
     # --- jobs --------------------------------------------------------------------------------------
 
     def add(self, name: str, behaviour: str = "run", **fields: Any) -> str:

@@ -133,6 +133,11 @@ class ActiveManager:
             await asyncio.sleep(0.1)
         await self.drivers.end_idle()
 
+    async def leave(self) -> None:
+        """Leave all jobs running, for the next manager; end the spares, and start no other."""
+        self.shutting_down = True
+        await self.drivers.end_idle()
+
     async def _work(self) -> None:
         while True:
             job, event = await self._events.get()

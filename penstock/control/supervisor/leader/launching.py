@@ -158,6 +158,8 @@ class Launching:
             return
         try:
             environment = await asyncio.to_thread(self._secrets.environment, options.settings)
+            if self._term.shutting_down:
+                return
             await self._term.drivers.keep_spares(options.spares, group, session_settings(settings), environment)
         except (PenstockError, OSError) as error:
             _logger.warning("no spare driver: %s", error)

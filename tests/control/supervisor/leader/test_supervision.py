@@ -11,6 +11,7 @@ import pytest
 
 from penstock.control.machine.states import JobState
 from penstock.control.supervisor.capacity import GIB, Capacity
+from penstock.control.supervisor.drivers.processes import identify
 from tests.control.supervisor.running_manager import RunningManager, end_drivers, running_manager
 from tests.waiting import wait_for
 
@@ -185,6 +186,18 @@ def test_a_spare_driver_takes_the_next_job(tmp_path: Path) -> None:
         job = manager.add("prices")
         assert manager.wait_for_state(job, RUNNING).pid == spare
         wait_for(lambda: spares() and spares() != [spare], "the spare was not replaced")
+
+
+def test_a_manager_that_leaves_ends_its_spares_and_starts_no_other(tmp_path: Path) -> None:
+    with running_manager(tmp_path, spares=1) as manager:
+        wait_for(lambda: manager.leadership.term, "no term was started")
+        term = manager.leadership.term
+        assert term is not None
+        wait_for(lambda: any(one.is_connected for one in term.drivers), "no spare was started")
+        (spare,) = [one.process.pid for one in term.drivers]
+        manager.leave()
+        wait_for(lambda: identify(spare) is None, "the spare still runs")
+        assert term.shutting_down
 
 
 def test_jobs_of_a_pool_share_a_driver_and_fail_alone(manager: RunningManager) -> None:
