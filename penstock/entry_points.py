@@ -65,13 +65,14 @@ def _neighbours(path: Path) -> str:
 
 def _load(path: Path) -> types.ModuleType:
     folder = str(path.resolve().parent)
+    _check_neighbours(path)
     # Modules in the same folder can be imported, as when Python runs the file; Spark's workers use PYTHONPATH.
     if folder not in sys.path:
         sys.path.insert(0, folder)
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if folder not in known:
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, known)])
-    # The prefix keeps a file called json.py from hiding a module that others import.
+    # The prefix keeps a file called duckdb.py from hiding a module that others import.
     spec = importlib.util.spec_from_file_location(f"{MODULE_PREFIX}{path.stem}", path.resolve())
     assert spec is not None and spec.loader is not None  # noqa: PT018 - a .py file always has both
     module = importlib.util.module_from_spec(spec)
@@ -79,6 +80,16 @@ def _load(path: Path) -> types.ModuleType:
     with _explained(path, "cannot be imported"):
         spec.loader.exec_module(module)
     return module
+
+
+def _check_neighbours(path: Path) -> None:
+    """Refuse files that hide modules of Python's own: Spark's workers look for modules in this folder first."""
+    used = sys.stdlib_module_names & sys.modules.keys()
+    for file in sorted(path.resolve().parent.glob("*.py")):
+        if file.stem in used:
+            beside = "" if file == path.resolve() else f" beside {path.name}"
+            message = f"{file.name}{beside} hides Python's own module '{file.stem}' from Spark's workers"
+            raise BadEntry(message, hint="rename the file")
 
 
 class _explained:

@@ -206,8 +206,18 @@ def test_what_stands_beside_the_file_can_be_imported_here_and_by_workers(write: 
     assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(path.parent.resolve())
 
 
-def test_a_file_named_like_a_library_does_not_hide_it(write: Write) -> None:
-    import json
+@pytest.mark.parametrize(
+    ("names", "shown"), [(["json.py"], "json.py hides"), (["job.py", "types.py"], "types.py beside")]
+)
+def test_a_file_that_would_hide_a_module_of_python_from_workers_is_refused(
+    write: Write, names: list[str], shown: str
+) -> None:
+    path, *_ = [write(ONE, name) for name in names]
+    with pytest.raises(BadEntry, match=f"(?s){shown}.*rename the file") as refused:
+        load_entry(str(path))
+    assert refused.value.exit_code == 2
 
-    load_entry(str(write(ONE, "json.py")))
-    assert sys.modules["json"] is json
+
+def test_a_file_named_like_a_module_that_nobody_uses_is_accepted(write: Write) -> None:
+    write("", "test.py")
+    load_entry(str(write(ONE, "antigravity.py")))

@@ -69,7 +69,7 @@ def state_of(api: httpx.Client, job: str) -> str:
 
 def submit(api: httpx.Client, code: str = PIPELINE, key: str | None = None, **fields: str) -> httpx.Response:
     headers = {"Idempotency-Key": key} if key else {}
-    return api.post("/jobs", files={"file": ("numbers.py", code)}, data=fields, headers=headers)
+    return api.post("/jobs", files={"file": ("counting.py", code)}, data=fields, headers=headers)
 
 
 def test_a_job_is_submitted_watched_stopped_and_deleted(running: tuple[str, RunningManager], api: httpx.Client) -> None:
