@@ -298,9 +298,20 @@ def _free(names: list[str]) -> bool:
     return not taken & {name.casefold() for name in names}
 
 
-@limits(deadline=None, max_examples=60)
+@limits(deadline=None, max_examples=12)
 @given(names=RANDOM.filter(_free))
 def test_any_names_can_be_built_and_survive_json(names: list[str]) -> None:
+    build_and_survive_json(names)
+
+
+@pytest.mark.slow
+@limits(deadline=None, max_examples=200)
+@given(names=RANDOM.filter(_free))
+def test_many_names_can_be_built_and_survive_json(names: list[str]) -> None:
+    build_and_survive_json(names)
+
+
+def build_and_survive_json(names: list[str]) -> None:
     source = ps.from_items([], {"k": "string", **dict.fromkeys(names, "bigint"), "ts": "timestamp"})
     made = random_branches(source, tuple(names))
     pipeline = ps.Pipeline("p", *(stream.to(ps.files(name)) for name, stream in made.items()))

@@ -158,7 +158,11 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("lane", ["auto", "spark"])
+# In short the lanes are compared by `every_kind`.
+LANES = pytest.mark.parametrize("lane", ["auto", pytest.param("spark", marks=pytest.mark.slow)])
+
+
+@LANES
 def test_an_expression_that_fails_on_a_row_rejects_that_row_and_no_other(lane: str, settings: Settings) -> None:
     given = source("rows")
     outputs = [given.select("id", x=sql).named(f"n{n}").to(sink(f"o{n}")) for n, sql in enumerate(EXPRESSIONS)]
@@ -170,7 +174,7 @@ def test_an_expression_that_fails_on_a_row_rejects_that_row_and_no_other(lane: s
         assert {one["id"] for one in out[f"o{number}"]} == set(IDS.values()) - bad, sql
 
 
-@pytest.mark.parametrize("lane", ["auto", "spark"])
+@LANES
 def test_a_node_with_two_sinks_rejects_a_row_once_and_a_replay_does_not_repeat_it(
     lane: str, settings: Settings
 ) -> None:
@@ -234,12 +238,18 @@ def test_rejected_to_can_be_added_to_a_job_that_failed_on_a_row(tmp_path: Path, 
     assert report.counts["sums"].rejected == 1
 
 
-@pytest.mark.parametrize("lane", ["auto", "spark"])
+RATIO = (lambda rows: rows.select("id", x="b / d").named("ratio"), "select 'ratio'", "b / d")
+KEPT = (lambda rows: rows.filter("cast(s as int) > 0").named("kept"), "filter 'kept'", "cast(s as int)")
+
+
+# In short, each node and each lane once.
 @pytest.mark.parametrize(
-    ("make", "label", "sql"),
+    ("make", "label", "sql", "lane"),
     [
-        (lambda rows: rows.select("id", x="b / d").named("ratio"), "select 'ratio'", "b / d"),
-        (lambda rows: rows.filter("cast(s as int) > 0").named("kept"), "filter 'kept'", "cast(s as int)"),
+        (*RATIO, "auto"),
+        (*KEPT, "spark"),
+        pytest.param(*RATIO, "spark", marks=pytest.mark.slow),
+        pytest.param(*KEPT, "auto", marks=pytest.mark.slow),
     ],
 )
 def test_without_rejected_to_the_job_stops_and_names_node_and_expression(

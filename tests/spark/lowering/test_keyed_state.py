@@ -69,17 +69,17 @@ def test_duplicates_within_the_span_are_dropped_and_counted(lane: str, settings:
     assert (counts.rows_in, counts.used, counts.duplicate, counts.late) == (7, 4, 2, 1)
 
 
-def test_rows_outside_the_span_are_kept_wherever_epochs_end(settings: Settings) -> None:
+@pytest.mark.parametrize("ends", [(1, 4, 7, 9), *(pytest.param(e, marks=pytest.mark.slow) for e in ((), (3, 6)))])
+def test_rows_outside_the_span_are_kept_wherever_epochs_end(ends: tuple[int, ...], settings: Settings) -> None:
     seconds = [0, 10, 11, 30, 3_600, 86_400, 86_395, 20, 21, 86_389]
     given = [row("a", number, at_second) for number, at_second in enumerate(seconds)]
-    for ends in ((), (1, 4, 7, 9), (3, 6)):
-        items: list[Any] = []
-        for number, one in enumerate(given):
-            items += [EOF, one] if number in ends else [one]
-        stream = rows().event_time("ts", "2d").deduplicate("k", within="10s")
-        out = run(stream, items, settings)
-        # 10 is 10 s after 0, 20 and 21 are that close to 11 and 30, 86,395 to 86,400; 86,389 is 11 s before that.
-        assert [r["v"] for r in out["collect"]] == [0, 2, 3, 4, 5, 9], f"epochs end at {ends}"
+    items: list[Any] = []
+    for number, one in enumerate(given):
+        items += [EOF, one] if number in ends else [one]
+    stream = rows().event_time("ts", "2d").deduplicate("k", within="10s")
+    out = run(stream, items, settings)
+    # 10 is 10 s after 0, 20 and 21 are that close to 11 and 30, 86,395 to 86,400; 86,389 is 11 s before that.
+    assert [r["v"] for r in out["collect"]] == [0, 2, 3, 4, 5, 9]
 
 
 @pytest.mark.slow
@@ -93,7 +93,10 @@ def test_what_follows_a_deduplication_knows_the_watermark(settings: Settings) ->
     assert [(r["k"], r["n"]) for r in out["totals"]] == [("a", 2), ("a", 3), ("b", 1)]
 
 
-@pytest.mark.parametrize("kind", ["double", "array<double>", "struct<a:int,b:string>", "decimal(9,2)", "binary"])
+LATER = ("array<double>", "struct<a:int,b:string>", "decimal(9,2)", "binary")
+
+
+@pytest.mark.parametrize("kind", ["double", *(pytest.param(kind, marks=pytest.mark.slow) for kind in LATER)])
 def test_keys_of_any_type_are_told_apart_as_spark_groups_them(kind: str, settings: Settings) -> None:
     values: dict[str, list[Any]] = {
         "double": [0.0, -0.0, float("nan"), float("nan"), None, None, 1.0],

@@ -38,11 +38,11 @@ def deduplicated(stream: ps.Stream, keys: list[str]) -> ps.Pipeline:
     return ps.Pipeline("p", kept.to(ps.collect()), kept.side("late").to(ps.collect()).named("late"), rejected_to=bad)
 
 
-def history(seed: int) -> list[Any]:
+def history(seed: int, epochs: int = 4) -> list[Any]:
     """Epochs that drift forward in time, with rows that are late, keys that are null and times that are missing."""
     chance = random.Random(seed)
     given: list[Any] = []
-    for epoch in range(4):
+    for epoch in range(epochs):
         for _ in range(150):
             seconds = epoch * 20 + chance.randrange(0, 30_000) / 1000 - (50 if chance.random() < 0.1 else 0)
             key = chance.choice([None, "", "é", *(f"key-{n}" for n in range(12))])
@@ -67,9 +67,11 @@ def lane_of(pipeline: ps.Pipeline) -> str:
     return split_lanes(pipeline.graph).lane(pipeline.graph.stateful[0])
 
 
-@pytest.mark.parametrize("keys", [["k"], pytest.param(["k", "g"], marks=pytest.mark.slow)])
-def test_lanes_give_the_same_rows_late_rows_rejected_rows_and_counts(keys: list[str], settings: Settings) -> None:
-    pipeline, given = deduplicated(rows().filter("v % 7 <> 3"), keys), history(3)
+@pytest.mark.parametrize(("keys", "epochs"), [(["k"], 2), pytest.param(["k", "g"], 4, marks=pytest.mark.slow)])
+def test_lanes_give_the_same_rows_late_rows_rejected_rows_and_counts(
+    keys: list[str], epochs: int, settings: Settings
+) -> None:
+    pipeline, given = deduplicated(rows().filter("v % 7 <> 3"), keys), history(3, epochs)
     assert lane_of(pipeline) == PACKED
     packed, spark = (outcome(pipeline, given, replace(settings, lane=lane)) for lane in ("auto", "spark"))
     counts = packed["counts"]["deduplicate"]
@@ -170,14 +172,23 @@ class Numbered(ps.Process):
         yield {**ctx.key, "v": row["v"], "n": self.seen.get()}
 
 
+# In short, the results are known without the other lane.
+LANES = pytest.mark.parametrize(
+    "in_lanes", [("auto",), pytest.param(("auto", "spark"), marks=pytest.mark.slow)], ids=len
+)
+
+
+@LANES
 @pytest.mark.parametrize("timed", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_process_function_gets_packed_rows_in_their_order(timed: bool, settings: Settings) -> None:
+def test_a_process_function_gets_packed_rows_in_their_order(
+    timed: bool, in_lanes: tuple[Any, ...], settings: Settings
+) -> None:
     stream = rows().event_time("ts", "1d") if timed else rows().filter("v >= 0")
     pipeline = ps.Pipeline("p", stream.key_by("k").process(Numbered()).to(ps.collect()))
     assert lane_of(pipeline) == PACKED
-    given = [item for item in history(5) if not isinstance(item, dict) or item["ts"] is not None]
-    packed, spark = (outcome(pipeline, given, replace(settings, lane=lane)) for lane in ("auto", "spark"))
-    assert packed == spark
+    given = [item for item in history(5, 2 * len(in_lanes)) if not isinstance(item, dict) or item["ts"] is not None]
+    packed, *others = (outcome(pipeline, given, replace(settings, lane=lane)) for lane in in_lanes)
+    assert all(packed == spark for spark in others)
     last: dict[Any, int] = {}
     numbered = {dict(row)["v"]: dict(row)["n"] for row in packed["collect"]}
     for item in given:
@@ -195,14 +206,15 @@ def test_explain_says_who_packs_and_why_not() -> None:
     assert "lane spark (the rows of event_time go several ways)" in ps.Pipeline("p", *both).explain()
 
 
-def test_a_window_after_packed_rows_knows_the_watermark(settings: Settings) -> None:
+@LANES
+def test_a_window_after_packed_rows_knows_the_watermark(in_lanes: tuple[Any, ...], settings: Settings) -> None:
     stream = rows().event_time("ts", "1s").deduplicate("k", within="5s")
     counts = stream.key_by("g").window(ps.tumbling("10s")).aggregate(n="count(*)")
     pipeline = ps.Pipeline("p", counts.to(ps.collect()), stream.to(ps.collect()).named("kept"))
     assert lane_of(pipeline) == PACKED
     given: list[Any] = [{"k": f"k{n % 4}", "g": 1, "v": n, "ts": at(n)} for n in range(12)]
     given += [EOF, {"k": "z", "g": 1, "v": 99, "ts": at(40)}]
-    packed, spark = (outcome(pipeline, given, replace(settings, lane=lane)) for lane in ("auto", "spark"))
-    assert packed == spark
+    packed, *others = (outcome(pipeline, given, replace(settings, lane=lane)) for lane in in_lanes)
+    assert all(packed == spark for spark in others)
     assert sorted(dict(row)["n"] for row in packed["collect"]) == [1, 2, 6]
     assert len(packed["kept"]) == 9
