@@ -42,11 +42,11 @@ class Plan:
         return cls(chance.randrange(0, 12), windows[seed % 4], chance.choice((0, 0, 8)), chance.random() < 0.5)
 
 
-def history(seed: int) -> list[list[Row | bytes]]:
+def history(seed: int, count: int = 4) -> list[list[Row | bytes]]:
     """Epochs of rows that drift forward; some are far behind, twice, broken, or without a time."""
     chance = random.Random(seed)
     epochs: list[list[Row | bytes]] = []
-    for number in range(4):
+    for number in range(count):
         rows: list[Row | bytes] = []
         for place in range(50):
             seconds = number * 25 + chance.randrange(0, 40_000) / 1000 - (70 if chance.random() < 0.15 else 0)
@@ -90,6 +90,18 @@ def among_others(plan: Plan) -> ps.Pipeline:
         unique.to(ps.collect()).named("to-unique"),
         slow.aggregate(n="count(*)").named("slow").to(ps.collect()).named("to-slow"),
         patient.aggregate(n="count(*)").named("patient").to(ps.collect()).named("to-patient"),
+    ]
+    return ps.Pipeline("p", *outputs, rejected_to=bad())
+
+
+def beside_one(plan: Plan) -> ps.Pipeline:
+    """In short: the same with a side output, a filter on it, and one branch of the same time."""
+    _, kept, counted = base(plan)
+    unique = kept.deduplicate("id", within="1h", late_to=named("late-unique")).named("unique")
+    outputs = [
+        counted.to(ps.collect()).named("out"),
+        counted.side("late").filter("v > 5").named("big-late").to(ps.collect()).named("late"),
+        unique.to(ps.collect()).named("to-unique"),
     ]
     return ps.Pipeline("p", *outputs, rejected_to=bad())
 
@@ -194,12 +206,24 @@ def items(epochs: list[list[Row | bytes]], *, crashes: bool) -> list[Any]:
     return [item for rows, end in zip(epochs, ends, strict=True) for item in (*rows, end)]
 
 
-def run(plan: Plan, seed: int, build: Callable[[Plan], ps.Pipeline], settings: Settings, *, crashes: bool) -> Results:
-    epochs = history(seed)
+def run(
+    plan: Plan, seed: int, build: Callable[[Plan], ps.Pipeline], settings: Settings, *, crashes: bool, count: int = 4
+) -> Results:
+    epochs = history(seed, count)
     return run_to_end(build(plan), {"rows": items(epochs, crashes=crashes)}, settings=settings)
 
 
-@pytest.mark.parametrize("lane", ["auto", pytest.param("spark", marks=pytest.mark.slow)])
+def test_the_counts_of_every_node_add_up_beside_a_branch_and_through_a_crash(settings: Settings) -> None:
+    plan = Plan.random(1)
+    out = run(plan, 1, beside_one, settings, crashes=True, count=3)
+    check(plan, history(1, 3), out)
+    assert out.counts["counted"].late > 0
+    assert out.counts["unique"].duplicate > 0
+    assert len(out["late-unique"]) == out.counts["unique"].late
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lane", ["auto", "spark"])
 def test_the_counts_of_every_node_add_up_through_branches_and_crashes(lane: str, settings: Settings) -> None:
     seed = {"auto": 1, "spark": 2}[lane]
     plan = Plan.random(seed)
