@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from penstock.errors import CheckpointError, LedgerAhead
 from penstock.settings import Settings
 from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
 from penstock.storage.folders import folder
+from tests.conftest import at_parallelism
 from tests.connectors.kafka_topics import fresh
 from tests.spark.stateful_jobs import expected, feed, job, written
 
@@ -123,15 +123,29 @@ def test_an_older_copy_of_a_checkpoint_is_refused_and_can_be_restored_as_a_new_l
     assert set(read()) == set(range(4 * ROWS))
 
 
-def _stopped(data: Path, settings: Settings) -> Path:
-    """A windowed job whose last epoch had no rows: it only closed windows. Returns its offsets and commits' folder."""
+@pytest.fixture(scope="module")
+def stopped(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """A windowed job whose last epoch had no rows: it only closed windows. Returns what brings it back as it was."""
+    data: Path = tmp_path_factory.mktemp("stopped")
     for number in range(2):
         feed(data / "in", number)
         job(data).run(until="drained", checkpoint=data / "checkpoint", settings=settings)
-    query = data / "checkpoint" / "queries" / "final"
+    query = _query(data)
     lines = [(query / "offsets" / str(n)).read_text().splitlines()[2:] for n in _epochs(query)[-2:]]
     assert lines[0] == lines[1], "the last epoch is one without rows"
-    return query
+    whole = data.with_name(f"{data.name}-whole")
+    shutil.copytree(data, whole)
+
+    def as_it_was() -> Path:
+        shutil.rmtree(data)
+        shutil.copytree(whole, data)
+        return data
+
+    return as_it_was
+
+
+def _query(data: Path) -> Path:
+    return data / "checkpoint" / "queries" / "final"
 
 
 def _epochs(query: Path) -> list[int]:
@@ -144,23 +158,27 @@ def _remove(folder: Path, name: str) -> None:
 
 
 def test_an_epoch_without_rows_and_with_lost_offsets_runs_again_under_its_number(
-    settings: Settings, tmp_path: Path
+    settings: Settings, stopped: Callable[[], Path]
 ) -> None:
-    query = _stopped(tmp_path, settings)
+    data = stopped()
+    query = _query(data)
     _remove(query / "offsets", str(_epochs(query)[-1]))
-    feed(tmp_path / "in", 2)
-    job(tmp_path).run(until="ended", checkpoint=tmp_path / "checkpoint", settings=settings)
-    assert written(tmp_path / "out") == expected(3)
+    feed(data / "in", 2)
+    job(data).run(until="ended", checkpoint=data / "checkpoint", settings=settings)
+    assert written(data / "out") == expected(3)
 
 
-def test_an_epoch_with_lost_offsets_and_commit_is_not_planned_again(settings: Settings, tmp_path: Path) -> None:
-    query = _stopped(tmp_path, settings)
+def test_an_epoch_with_lost_offsets_and_commit_is_not_planned_again(
+    settings: Settings, stopped: Callable[[], Path]
+) -> None:
+    data = stopped()
+    query = _query(data)
     newest = str(_epochs(query)[-1])
     _remove(query / "offsets", newest)
     _remove(query / "commits", newest)
-    feed(tmp_path / "in", 2)
+    feed(data / "in", 2)
     with pytest.raises(CheckpointError, match=f"has epoch {newest}, which checkpoint"):
-        job(tmp_path).run(until="ended", checkpoint=tmp_path / "checkpoint", settings=settings)
+        job(data).run(until="ended", checkpoint=data / "checkpoint", settings=settings)
 
 
 class Watching(Sink):
@@ -210,7 +228,7 @@ def test_rows_are_cut_as_before_where_the_broker_forgot_the_ledger(
     pipeline.run(until="drained", checkpoint=where, settings=settings)
     _forget_groups(event_log)
     _feed(tmp_path, 1)
-    pipeline.run(until="drained", checkpoint=where, settings=replace(settings, parallelism=3))
+    pipeline.run(until="drained", checkpoint=where, settings=at_parallelism(settings, 3))
     assert sorted(read()) == list(range(2 * ROWS))
     kept = json.loads((where / "parted-final.json").read_text())
     assert list(kept.values()) == [settings.cores]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 import penstock as ps
 from penstock.plan.physical.lanes import Lanes
 from penstock.plan.physical.plan import PhysicalPlan
@@ -35,11 +37,22 @@ def plan_of(run: MicroBatchRun) -> PhysicalPlan:
     return run.plan
 
 
-def test_explain_compiler_runner_and_checkpoint_read_the_same_plan(tmp_path: Path, settings: Settings) -> None:
-    job, where = pipeline(tmp_path, "a", "b"), tmp_path / "checkpoint"
-    run = MicroBatchRun(job.name, job.graph, where, settings, "drained")
-    compiled: list[Lanes] = [query.context.lanes for query in run._compiled]
-    plan = plan_of(run)
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, settings: Settings) -> tuple[Path, MicroBatchRun, list[Lanes]]:
+    """A job of two queries that has run: its folder, the run, and the lanes that it was compiled for."""
+    path: Path = tmp_path_factory.mktemp("ran")
+    job = pipeline(path, "a", "b")
+    run = MicroBatchRun(job.name, job.graph, path / "checkpoint", settings, "drained")
+    compiled = [query.context.lanes for query in run._compiled]
+    plan_of(run)
+    return path, run, compiled
+
+
+def test_explain_compiler_runner_and_checkpoint_read_the_same_plan(
+    ran: tuple[Path, MicroBatchRun, list[Lanes]], settings: Settings
+) -> None:
+    path, run, compiled = ran
+    job, where, plan = pipeline(path, "a", "b"), path / "checkpoint", run.plan
     assert plan == job.physical_plan(settings) == read_plan(folder(where))
     assert [query.name for query in plan.queries] == [query.name for query in run._compiled]
     assert {lanes.lane(node) for lanes in compiled for node in job.graph.nodes if node.kind == "event_time"} == {
@@ -49,11 +62,12 @@ def test_explain_compiler_runner_and_checkpoint_read_the_same_plan(tmp_path: Pat
     assert sorted(folder(where / "queries").names()) == sorted(query.name for query in plan.queries)
 
 
-def test_a_checkpoint_keeps_its_queries_and_the_plan_says_so(tmp_path: Path, settings: Settings) -> None:
-    where = tmp_path / "checkpoint"
-    job = pipeline(tmp_path, "a", "b")
-    first = plan_of(MicroBatchRun(job.name, job.graph, where, settings, "drained"))
-    other_way_round = pipeline(tmp_path, "b", "a")
+def test_a_checkpoint_keeps_its_queries_and_the_plan_says_so(
+    ran: tuple[Path, MicroBatchRun, list[Lanes]], settings: Settings
+) -> None:
+    path, run, _ = ran
+    where, first = path / "checkpoint", run.plan
+    job, other_way_round = pipeline(path, "a", "b"), pipeline(path, "b", "a")
     fresh = {query.name: query.sinks for query in other_way_round.physical_plan(settings).queries}
     again = plan_of(MicroBatchRun(job.name, job.graph, where, settings, "drained"))
     assert again == first
