@@ -21,7 +21,7 @@ from tests.crash.expected_output import Findings
 from tests.crash.run import Run
 from tests.crash.services import Services
 
-EPOCHS = 8
+EPOCHS, FEW_EPOCHS = 8, 5
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,15 @@ def play(run: Run) -> None:
     assert set(run.findings.values()) == {Findings()}
 
 
+# In short, that a second driver is kept out is what tests/e2e/test_run.py has.
+@pytest.mark.parametrize(
+    ("epochs", "keeps_out"), [(FEW_EPOCHS, False), pytest.param(EPOCHS, True, marks=pytest.mark.slow)]
+)
 def test_a_killed_driver_writes_nothing_once_another_has_its_checkpoint_and_one_without_jvm_ends(
-    tmp_path: Path, services: Services, seed: int
+    tmp_path: Path, services: Services, seed: int, epochs: int, keeps_out: bool
 ) -> None:
-    run = Succession(seed, Cell("files", "files", "windowed", "spark", "driver"), tmp_path, services, EPOCHS)
+    run = Succession(seed, Cell("files", "files", "windowed", "spark", "driver"), tmp_path, services, epochs)
+    run.keeps_out = keeps_out
     play(run)
     assert run.jvm_outlived_its_lease is False
     assert run.kills[1:] == ["jvm"]
@@ -55,15 +60,16 @@ def test_a_killed_driver_writes_nothing_once_another_has_its_checkpoint_and_one_
 
 @dataclass
 class Succession(Run):
-    """While the driver runs a second one is kept out; when its Python is killed the next one waits for its JVM.
+    """While the driver runs a second one is kept out, if asked; when its Python is killed the next waits for its JVM.
 
     And when that one's JVM is killed, its Python says so and ends.
     """
 
     jvm_outlived_its_lease: bool | None = field(default=None, init=False)
+    keeps_out: bool = field(default=True, init=False)
 
     def _wait_for_a_moment(self) -> None:
-        self.driver.wait_for_epochs(2)
+        self.driver.wait_for_epochs(2 if self.keeps_out else 1)
 
     def _kill(self) -> str:
         jvm = next(one for one in self.driver.family if one.name() == "java")
@@ -79,7 +85,8 @@ class Succession(Run):
 
     def _kill_python(self, jvm: psutil.Process) -> str:
         assert self.driver.process is not None
-        self._keep_a_second_one_out()
+        if self.keeps_out:
+            self._keep_a_second_one_out()
         self.driver.process.kill()
         self.driver.process.wait()
         assert jvm.is_running(), "the JVM lives a moment longer"
@@ -115,11 +122,12 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.parametrize(("epochs", "killings"), [(FEW_EPOCHS, 1), pytest.param(EPOCHS, 2, marks=pytest.mark.slow)])
 def test_workers_die_between_two_topics_and_every_row_is_there_once(
-    tmp_path: Path, services: Services, seed: int
+    tmp_path: Path, services: Services, seed: int, epochs: int, killings: int
 ) -> None:
-    run = Run(seed, Cell("topic", "topic", "aggregated", "native", "worker"), tmp_path, services, EPOCHS)
-    play(run)
+    cell = Cell("topic", "topic", "aggregated", "native", "worker")
+    play(Run(seed, cell, tmp_path, services, epochs, killings))
 
 
 # librdkafka spins while the preloaded clock is behind the kernel's, so this one takes minutes on a busy machine.
