@@ -247,7 +247,7 @@ def test_kafka_python_consumers_share_the_partitions_and_take_over(event_log: st
         first.close()
 
 
-@pytest.mark.parametrize("end", [LogProcess.stop, LogProcess.kill])
+@pytest.mark.parametrize("end", [pytest.param(LogProcess.stop, marks=pytest.mark.slow), LogProcess.kill])
 def test_a_group_goes_on_where_it_was_when_the_broker_restarts(
     tmp_path: Path, end: Callable[[LogProcess], object]
 ) -> None:

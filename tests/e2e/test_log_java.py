@@ -191,7 +191,11 @@ def java(class_path: str, source: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("jars", [spark_jars, kafka_jars], ids=["spark's client", "newest client"])
+# In short, Spark's client is the one of tests/spark/runs/test_realtime.py.
+@pytest.mark.parametrize(
+    "jars",
+    [pytest.param(spark_jars, marks=pytest.mark.slow, id="spark's client"), pytest.param(kafka_jars, id="newest")],
+)
 def test_a_java_application_works_with_default_settings(log: LogProcess, jars: object) -> None:
     assert callable(jars)
     name = str(jars.__name__).replace("_", "-")
