@@ -17,7 +17,7 @@ from tests.crash.control_world import World, world
 from tests.databases import PostgresServer
 from tests.waiting import wait_for
 
-FEWEST_ROUNDS = 4
+FEWEST_ROUNDS = 2
 # However often they are killed: the default gives up after ten failures.
 POLICY = {"kind": "fixed_delay", "delay": 0.2, "attempts": None}
 # Most share a driver, as many small jobs do; the others have one of their own.
