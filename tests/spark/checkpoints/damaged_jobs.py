@@ -20,7 +20,7 @@ from penstock.storage.folders import folder
 from tests.conftest import at
 from tests.spark.stateful_jobs import feed, job, on, snapshots_soon
 
-FED = 4
+FED = 3
 Made = Callable[[str], Path]
 Row = dict[str, Any]
 
@@ -65,7 +65,7 @@ def stopped_jobs(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -
         made, kind = (reminders(data), "rocksdb") if state == "reminders" else (job(data), state)
         with snapshots_soon(settings):
             run = made.start(checkpoint=data / "checkpoint", settings=on(settings, kind))
-            for number in range(FED):
+            for number in range(2 if state == "reminders" else FED):
                 feed(data / "in", number)
                 run.process_available()
             # It moves no watermark, and makes one more epoch, which has read a declared time.

@@ -110,7 +110,7 @@ REPAIRED: dict[str, Callable[[Path], object]] = {
     "hints and pace are missing": lambda where: [delete(path) for path in [*hints(where), where / "pace"]],
 }
 QUICK = {("memory", "the newest record is cut"), ("rocksdb", "all state is missing")}
-QUICK |= {("memory", what) for what in list(REPAIRED)[4:7]}
+QUICK |= {("memory", list(REPAIRED)[place]) for place in (5, 6)}
 
 
 @pytest.mark.parametrize(
