@@ -99,9 +99,14 @@ def _damage(data: Path, what: str) -> None:
 
 
 STATE = ["newest state", "state of several epochs", "snapshot"]
-ALWAYS = [("memory", what) for what in ("newest state", "snapshot", "commit", "offsets", "offsets are gone")]
+ALWAYS = [("memory", what) for what in ("newest state", "snapshot", "commit", "offsets are gone")]
 ALWAYS += [("rocksdb", "state of several epochs")]
-OTHERS = [("memory", "state of several epochs"), ("rocksdb", "newest state"), ("rocksdb", "snapshot")]
+OTHERS = [
+    ("memory", "offsets"),
+    ("memory", "state of several epochs"),
+    ("rocksdb", "newest state"),
+    ("rocksdb", "snapshot"),
+]
 CASES = [*ALWAYS, *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)]
 
 
