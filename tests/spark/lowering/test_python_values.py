@@ -15,7 +15,7 @@ from penstock.errors import FunctionFailed, SourceFailed
 from penstock.schema import Schema
 from penstock.settings import Settings
 from penstock.spark.tasks.scan import conform
-from penstock.testing import Crash, run_to_end
+from penstock.testing import EOF, Crash, run_to_end
 
 Row = dict[str, Any]
 SCHEMA = "k string, v bigint"
@@ -98,7 +98,7 @@ def test_a_bad_row_leaves_no_trace_and_none_does_not_pass_not_null(settings: Set
 def test_a_batch_that_fails_or_does_not_fit_is_rejected(settings: Settings, deterministic: bool) -> None:
     made = rows().map_batches(whole_halves, SCHEMA, deterministic=deterministic).named("halves")
     pipeline = ps.Pipeline("values", made.to(ps.collect()), rejected_to=ps.console())
-    given: list[Any] = [("a", 3), Crash(), ("b", 13), Crash(), ("c", 4), ("d", 6)]
+    given: list[Any] = [("a", 3), Crash(), ("b", 13), EOF, ("c", 4), ("d", 6)]
     out = run_to_end(pipeline, {"rows": given}, settings=settings)
     assert {(row["k"], row["v"]) for row in out["collect"]} == {("c", 2), ("d", 3)}
     assert {(json.loads(row["row"])["k"], row["reason"]) for row in out["console"]} == {

@@ -33,7 +33,7 @@ def test_each_row_goes_to_the_first_branch_that_holds_and_nulls_hold_nowhere(lan
     pipeline = ps.Pipeline("p", *outputs, counted.to(ps.collect()).named("counted"))
     out = run_to_end(
         pipeline,
-        {"rows": [*ROWS[:3], Crash() if lane == "auto" else EOF, *ROWS[3:]]},
+        {"rows": [*ROWS[:3], Crash() if lane == "spark" else EOF, *ROWS[3:]]},
         settings=replace(settings, lane=lane),
     )
     assert list(parts) == ["it's", "big", "a", "rest"]
