@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.settings import Settings
-from penstock.testing import Crash, run_to_end
+from penstock.testing import EOF, Crash, run_to_end
 from tests.conftest import at, at_parallelism
 
 if TYPE_CHECKING:
@@ -82,14 +82,16 @@ def batch(spark: SparkSession, given: list[dict[str, Any]], query: str) -> list[
     return sorted(map(as_text, spark.sql(query.rstrip(";")).toArrow().to_pylist()))
 
 
-def check(queries: dict[str, str], settings: Settings, spark: SparkSession, updated: frozenset[str]) -> None:
+def check(
+    queries: dict[str, str], settings: Settings, spark: SparkSession, updated: frozenset[str], between: Any
+) -> None:
     stream = ps.from_items([], SHAPE).named("t").event_time("ts", "1s")
     outputs = [ps.sql(q, t=stream).to(ps.collect()).named(name) for name, q in queries.items()]
     outputs = [
         replace(one, node=replace(one.node, input=named(one.node.input, f"{one.node.name}-state"))) for one in outputs
     ]
     given = rows()
-    items = [*given[:20], Crash(), *given[20:]]
+    items = [*given[:20], between, *given[20:]]
     out = run_to_end(ps.Pipeline("sql", *outputs), {"t": items}, settings=settings)
     for name, query in queries.items():
         found = out[name]
@@ -107,9 +109,21 @@ def named(node: Any, name: str | None) -> Any:
     return replace(node, input=inner, name=name if node.stateful else None)
 
 
-@pytest.mark.parametrize(("lane", "parallelism"), [("auto", 2), ("spark", 3)])
-def test_queries_are_what_spark_gives(lane: Any, parallelism: int, settings: Settings, spark: SparkSession) -> None:
-    queries = {**STATELESS, **STATEFUL, **UPDATED}
-    # The other lane's form, which is slow, has all of them.
-    chosen = queries if lane == "spark" else {name: queries[name] for name in SHORT}
-    check(chosen, replace(at_parallelism(settings, parallelism), lane=lane), spark, frozenset(UPDATED))
+ALL = {**STATELESS, **STATEFUL, **UPDATED}
+
+
+# In short without a crash: it starts all queries anew, and the nodes that a query becomes have tests of it.
+@pytest.mark.parametrize(
+    ("lane", "parallelism", "names", "between"),
+    [
+        ("auto", 2, SHORT, EOF),
+        pytest.param("auto", 2, SHORT, Crash(), marks=pytest.mark.slow),
+        pytest.param("spark", 3, tuple(ALL), Crash(), marks=pytest.mark.slow),
+    ],
+    ids=["auto", "auto-crash", "spark-crash"],
+)
+def test_queries_are_what_spark_gives(
+    lane: Any, parallelism: int, names: tuple[str, ...], between: Any, settings: Settings, spark: SparkSession
+) -> None:
+    chosen = replace(at_parallelism(settings, parallelism), lane=lane)
+    check({name: ALL[name] for name in names}, chosen, spark, frozenset(UPDATED), between)

@@ -126,7 +126,7 @@ def test_nexmark_q3_and_q20(settings: Settings) -> None:
     q20 = bids.join(auctions, {"auction": "id"}, within="unbounded").named("q20")
     pipeline = ps.Pipeline("nexmark", q3.to(ps.collect()).named("local"), q20.to(ps.collect()).named("expanded"))
     given = nexmark()
-    controls = {"people": [EOF, Crash(), EOF], "auctions": [EOF, EOF, Crash()], "bids": [EOF, EOF, EOF]}
+    controls = {"people": [EOF, Crash(), EOF], "auctions": [EOF, EOF, EOF], "bids": [EOF, EOF, EOF]}
     events = {name: items(epochs, controls[name]) for name, epochs in given.items()}
     out = run_to_end(pipeline, events, settings=settings)
     tables = {name: flat(epochs) for name, epochs in given.items()}
