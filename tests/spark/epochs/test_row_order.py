@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 
 import penstock as ps
 from penstock.settings import Settings
-from tests.conftest import at_parallelism
 from tests.connectors.kafka_topics import Topic, fresh
 
 # Enough bytes for several pieces of one file, so that a key's rows are read by several tasks.
@@ -57,7 +57,7 @@ def _in_order(topic: Topic, expected: int) -> None:
 # In short, each number of consumers once.
 @pytest.mark.parametrize(
     ("parallelism", "consumers"),
-    [(3, 1), (1, 2), (3, 3), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 1), (3, 2), (1, 3)))],
+    [(3, 1), (3, 3), (1, 2), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 1), (3, 2), (1, 3)))],
 )
 def test_keyed_sinks_keep_order_with_one_two_and_three_consumers(
     parallelism: int, consumers: int, numbers: Path, settings: Settings, tmp_path: Path, event_log: str
@@ -70,7 +70,8 @@ def test_keyed_sinks_keep_order_with_one_two_and_three_consumers(
         rows.to(ps.files(str(tmp_path / "files"))),
     ]
     pipeline = ps.Pipeline(f"consumers-{consumers}", *outputs[:consumers])
-    on = at_parallelism(settings, parallelism)
+    # So many cores too: a container of one core is where rows of two outputs met in one task.
+    on = replace(settings, parallelism=parallelism)
     pipeline.run(until="ended", checkpoint=tmp_path / "checkpoint", settings=on)
     assert _upserted(tmp_path / "rows.db") == _last(numbers)
     if consumers > 1:
