@@ -10,7 +10,8 @@ from penstock.cli.options import Target
 from penstock.cli.shared_options import Sets
 from penstock.cli.tables import Cell, show_table
 from penstock.entry_points import load_entry
-from penstock.rejected.replay import Replayed, Why, read_rejected, resolve_location
+from penstock.rejected.reading import read_rejected, resolve_location
+from penstock.rejected.replay import Replayed, Why
 from penstock.rejected.replay import replay as replay_rows
 from penstock.settings import Settings
 from penstock.storage.folders import folder

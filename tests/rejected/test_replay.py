@@ -15,7 +15,8 @@ import pytest
 import penstock as ps
 from penstock.contracts import REJECTED
 from penstock.errors import BadSchema, CannotReplay, MissingInput
-from penstock.rejected.replay import Replayed, read_rejected, replay, resolve_location
+from penstock.rejected.reading import read_rejected, resolve_location
+from penstock.rejected.replay import Replayed, replay
 from penstock.rejected.rows import RejectedRow, identified
 from penstock.settings import Settings
 from penstock.storage.folders import Folder, folder

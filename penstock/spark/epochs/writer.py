@@ -93,7 +93,7 @@ class EpochWriter:
         self.number = number
         try:
             self._epoch(frame, number)
-        except BaseException as error:  # Spark shows only its text to the thread that waits
+        except BaseException as error:
             self.error = error
             raise
 
