@@ -158,6 +158,7 @@ class DriverJob:
             _log.error("job %s: unexpected error", self.id, exc_info=error)
         run = self._run
         if run is not None:
+            # The last numbers of a run that has failed: without them the error is still reported.
             with contextlib.suppress(Exception):
                 self._report(run.progress())
                 report = report or describe_report(run.report())
@@ -185,6 +186,7 @@ class DriverJob:
             _log.error("job %s: its outcome cannot be written: %s", self.id, failed)
         # Only now: a driver whose jobs all have an outcome may end at any time.
         self.outcome = outcome
+        # Cleans up only; the outcome is written.
         with contextlib.suppress(Exception):
             self._runtime.ended(self.assignment)
         self.state = "ended"

@@ -21,7 +21,7 @@ from penstock.windows import LAST_US
 
 VERSION = b"\x01"
 PLACE = "__penstock_place"
-# Stands in the SQL of a merge for what lists are ordered by.
+# Placeholder in the SQL of a merge for what lists are ordered by.
 ORDERED = "<order>"
 LISTS = f"flatten(list({{0}} ORDER BY {ORDERED}))"
 _COUNTED = ("rows", "count", "count_if", "sum", "sum_double", "sum_squares")

@@ -93,7 +93,7 @@ def server(
 ) -> None:
     """Run the job manager alone. Several on one PostgreSQL store: one is active, the others stand by.
 
-    Jobs go on when it ends; the next job manager on the same store adopts them.
+    Jobs keep running when it ends; the next job manager on the same store adopts them.
 
     Example: penstock server --store postgresql://penstock@db/penstock --log kafka-1:9092
     """

@@ -37,7 +37,7 @@ class TableSource(Source):
         raise NotImplementedError
 
     def stamp(self) -> object:
-        """Return a value that changes with the rows; None if only reading them can tell."""
+        """Return a value that changes with the rows; None if only reading them shows that."""
         return None
 
 

@@ -344,11 +344,11 @@ class TopicSource(Source):
 
 
 _GO_ON = (
-    'to go on without it: read_topic(..., on_loss="continue"); to read all that is there: a new --checkpoint folder'
+    'to continue without it: read_topic(..., on_loss="continue"); to read all that is there: a new --checkpoint folder'
 )
 _CORRUPT = (
     "if the error persists, the log itself is damaged: restore its files, or use "
-    'read_topic(..., on_loss="continue") to go on without the batch'
+    'read_topic(..., on_loss="continue") to continue without the batch'
 )
 _RECREATED = 'a recreated topic needs a new --checkpoint folder, or read_topic(..., on_loss="continue")'
 

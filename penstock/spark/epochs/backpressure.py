@@ -17,7 +17,7 @@ from penstock.spark.tasks.admission import FIRST, RateLimits
 from penstock.spark.tasks.offset_files import rate_file
 from penstock.spark.tasks.source_readers import source_reader
 
-# Python is slower than SQL, and async calls are slower still: nobody should wait minutes for the first epoch.
+# Python is slower than SQL, and async calls are slower still: the first epoch should not take minutes.
 FIRST_OF_PYTHON, FIRST_OF_CALLS = 50_000, 2_000
 
 

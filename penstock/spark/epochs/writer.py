@@ -25,12 +25,11 @@ from penstock.plan.physical.determinism import nondeterministic_upstream
 from penstock.report import Progress
 from penstock.spark.epochs.late_output_nodes import add_keys, apply_nodes
 from penstock.spark.epochs.ledgers import Ledgers, sync_offsets
-from penstock.spark.epochs.packed_outputs import packed_outputs
 from penstock.spark.epochs.partition_watermarks import PartitionTimes, newest_times, spark_times
 from penstock.spark.epochs.result_staging import ResultStaging, SealedEpoch, Tables
 from penstock.spark.epochs.row_accounting import RowCounts, account_rows
 from penstock.spark.epochs.running_query import DroppedRows, SparkWatermark
-from penstock.spark.epochs.sink_tasks import Prepared, Preparer, epoch_of, failures, run_tasks
+from penstock.spark.epochs.sink_tasks import Prepared, Preparer, epoch_of, failures, packed_outputs, run_tasks
 from penstock.spark.epochs.timers import PendingTimers
 from penstock.spark.lowering.compile import Query
 from penstock.spark.lowering.job_storage import JobStorage

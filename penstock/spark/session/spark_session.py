@@ -201,7 +201,7 @@ def _start(settings: Settings) -> SparkSession:
             # PySpark's own handler cancels every job: a stop would then lose the epoch it should finish.
             signal.signal(signal.SIGINT, handler)
         return SparkSession(context)
-    except Exception as error:
+    except Exception as error:  # of Java, Py4J, sockets or PySpark: each means that Spark did not start
         if "Address already in use" in str(error) or "BindException" in str(error):
             message = "Spark cannot bind a port: it is in use"
             raise PortTaken(message, hint="free it, or leave the port to Spark (spark.*.port = 0)") from error
@@ -265,5 +265,5 @@ def _handler() -> Any:
 def _alive(spark: SparkSession) -> bool:
     try:
         return not spark.sparkContext._jsc.sc().isStopped()
-    except Exception:
+    except Exception:  # Py4J, sockets and missing attributes: what a JVM that is gone raises is not declared
         return False

@@ -241,7 +241,7 @@ class ScanReader(DataSourceStreamReader):
             raise
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell the source that every sink has the epoch."""
+        """Report to the source that every sink has the epoch."""
         own, ticks = _separated(end)
         self.scan.source.commit(own)
         if self.ticks:

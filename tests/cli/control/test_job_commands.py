@@ -86,7 +86,7 @@ def test_ctrl_c_stops_waiting_and_not_the_job(
 
     monkeypatch.setattr("penstock.control.client.Client.watch", interrupted)
     said = on_manager("submit", file, "--wait")
-    assert (said.code, "no longer waiting; it goes on in the job manager" in said.err) == (130, True)
+    assert (said.code, "no longer waiting; the job manager continues" in said.err) == (130, True)
     assert manager.asked == []
 
 

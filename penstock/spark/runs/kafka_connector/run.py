@@ -177,6 +177,7 @@ class KafkaConnectorRun(Runner):
         """Commit offsets to the consumer group of the source, so that tools can show the lag."""
         for read in progress.query.reads:
             if read in progress.owned and (reached := progress.reached.get(read.source.name)):
+                # The checkpoint has the offsets, so no failure here may fail the run.
                 with contextlib.suppress(Exception):
                     read.source.commit(reached)
 
@@ -207,6 +208,7 @@ class KafkaConnectorRun(Runner):
 
     def _halt(self) -> None:
         for query in self.queries:
+            # Without its JVM there is nothing left to stop.
             with contextlib.suppress(Exception):
                 if error := query.exception():
                     self._fail(error)

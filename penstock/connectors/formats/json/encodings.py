@@ -1,4 +1,4 @@
-"""Numbers and bytes in JSON.
+"""How JSON encodes what it has no type for: NaN, infinities and bytes; and the limits of its numbers.
 
 NaN and the infinities are text, and bytes are base64, as Spark, Kafka Connect and Penstock's own sinks write them.
 """
