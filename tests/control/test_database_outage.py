@@ -1,4 +1,4 @@
-"""Promise: while the database is away jobs go on and /ready reports it; then the manager recovers, nothing is doubled."""
+"""Promise: while the database is away jobs go on and /ready says so; then the manager recovers, nothing is doubled."""
 
 from __future__ import annotations
 
