@@ -57,6 +57,14 @@ def location(name: str) -> dict[str, Any]:
     return {"headers": {"Location": {"schema": {"type": "string"}, "description": f"path of the {name}"}}}
 
 
+def upload(example: str) -> dict[str, Any]:
+    """Return the description of a form with a file: its part needs a file name, which a schema alone cannot say."""
+    disposition = f'form-data; name="file"; filename="{example}"'
+    header = {"schema": {"type": "string"}, "example": disposition, "description": "with the name of the file"}
+    part = {"contentType": "text/x-python, application/zip", "headers": {"Content-Disposition": header}}
+    return {"requestBody": {"content": {"multipart/form-data": {"encoding": {"file": part}}}}}
+
+
 def document(app: FastAPI) -> None:
     """Make the application return its complete schema."""
 

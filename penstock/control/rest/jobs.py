@@ -11,7 +11,7 @@ from penstock.control.api.fields import JobName
 from penstock.control.api.jobs import Job, JobFilter, Plan, Version
 from penstock.control.api.pages import Page, Paging
 from penstock.control.rest.callers import TheCaller, TheManager
-from penstock.control.rest.documentation import location, operation
+from penstock.control.rest.documentation import location, operation, upload
 from penstock.control.rest.forms import MultipartSubmission, idempotency_key
 
 JobPath = Annotated[JobName, Path(description="id or name of the job")]
@@ -34,7 +34,12 @@ router = APIRouter(tags=["jobs"])
     "/jobs",
     status_code=201,
     **operation(
-        "create_job", "operator", 409, 507, responses={200: {**_AGAIN, **location("job")}, 201: location("job")}
+        "create_job",
+        "operator",
+        409,
+        507,
+        responses={200: {**_AGAIN, **location("job")}, 201: location("job")},
+        openapi_extra=upload("vwap.py"),
     ),
 )
 def create_job(
