@@ -37,6 +37,7 @@ class ScriptedRun:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT)
         self._note_start()
+        print(f"the job is {assignment.name}")
         self._stop = threading.Event()
         self.now = Progress(epoch=self._last_epoch())
         self._first = self.now.epoch + 1

@@ -7,7 +7,6 @@ import os
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -30,7 +29,7 @@ from penstock.control.store.repositories.jobs import Job as StoredJob
 from penstock.control.store.repositories.leases import MANAGER
 from penstock.control.store.store import Store
 from penstock.control.supervisor.capacity import NOTHING
-from penstock.control.supervisor.drivers.logs import follow_lines, last_lines
+from penstock.control.supervisor.drivers.logs import LogOf, follow_lines, last_lines
 from penstock.control.supervisor.drivers.registry import folder_of
 from penstock.control.supervisor.event_bus import Subscription
 from penstock.control.supervisor.leader.assignments import share
@@ -137,8 +136,8 @@ class JobManager:
 
     def logs(self, job: str, tail: int) -> list[str]:
         """Return the last lines of a job's log."""
-        folder = self._log_folder(self._find(job).id)
-        return last_lines(folder, tail) if folder is not None else []
+        log = self._log_of(self._find(job))
+        return last_lines(log, tail) if log is not None else []
 
     def follow_logs(self, job: str, tail: int) -> AsyncIterator[str]:
         """Yield the last lines, then new ones, until the job is deleted or in a final state."""
@@ -147,11 +146,12 @@ class JobManager:
             found = self._store.jobs.find(job) or self._store.jobs.named(job)
             return found is None or JobState(found.state).is_final
 
-        return follow_lines(lambda: self._log_folder(self._find(job).id), is_over, tail)
+        return follow_lines(lambda: self._log_of(self._find(job)), is_over, tail)
 
-    def _log_folder(self, job: str) -> Path | None:
-        runs = self._store.runs.page(job, limit=1).items
-        return folder_of(self._options.data, runs[0].id, runs[0].socket) if runs else None
+    def _log_of(self, job: StoredJob) -> LogOf | None:
+        runs = self._store.runs.page(job.id, limit=1).items
+        label = job.id if job.pool is not None else None
+        return LogOf(folder_of(self._options.data, runs[0].id, runs[0].socket), label) if runs else None
 
     def series(self, job: str, query: SeriesQuery) -> list[Series]:
         """Return metrics of a job."""
