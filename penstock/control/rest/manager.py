@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.control.api.access import AuditEntry, NewToken, Role, Token, TokenRequest
+from penstock.control.api.access import AuditEntry, NewToken, Role, Secret, Token, TokenRequest
 from penstock.control.api.cluster import Cluster, Readiness
 from penstock.control.api.commands import Command, Kind
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
@@ -178,6 +178,15 @@ class Operations(Protocol):
 
     def revoke_token(self, token: str) -> None:
         """Revoke a token by its id; an unknown one is an UnknownJob."""
+
+    def secrets(self) -> list[Secret]:
+        """Return all secrets, without values."""
+
+    def set_secret(self, name: str, value: str, caller: Caller) -> Secret:
+        """Set a secret, or change it."""
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a secret by its name; an unknown one is an UnknownJob."""
 
     def record(self, entry: AuditEntry) -> None:
         """Add an entry to the audit log."""

@@ -80,6 +80,9 @@ ROLES: dict[str, str | None] = {
     "create_token": "admin",
     "revoke_token": "admin",
     "list_audit": "admin",
+    "list_secrets": "admin",
+    "set_secret": "admin",
+    "delete_secret": "admin",
 }
 ORDER = ("viewer", "operator", "admin")
 

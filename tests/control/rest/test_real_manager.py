@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from websockets.sync.client import connect
 from penstock.control.rest.app import create_app
 from penstock.control.rest.problems import SCHEMA_PATH
 from penstock.control.security.tokens import Access
+from penstock.control.store.repositories.versions import Version
 from tests.control.rest.memory_broker import MemoryBroker
 from tests.control.rest.serving import serving
 from tests.control.rest.test_openapi import CHECKS, EXAMPLES, NAMES
@@ -107,6 +109,33 @@ def test_a_job_is_submitted_watched_stopped_and_deleted(running: tuple[str, Runn
     assert api.delete("/jobs/numbers").status_code == 202
     wait_for(lambda: api.get(f"/jobs/{job}").status_code == 404, "the job is still there")
     assert "delete_job" in [entry["action"] for entry in api.get("/audit").json()["items"]]
+
+
+def test_a_secret_of_the_store_reaches_the_driver_and_nobody_else(
+    running: tuple[str, RunningManager], api: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    assert api.put("/secrets/CRM", json={"value": "topsecret"}).status_code == 200
+    refused = api.put("/secrets/CRM", json={"value": "topsecret\0"})
+    assert (refused.status_code, "topsecret" in refused.text) == (422, False)
+    job = running[1].add("asking", settings={"connections": {"crm": "postgresql://ada:${secret:CRM}@a/b"}})
+    with running[1].store.begin() as write:
+        write.versions.add(Version(job=job, number=2, entry="job.py", digest="", settings=running[1].get(job).settings))
+    wait_for(lambda: state_of(api, job) == "RUNNING", "the job does not run")
+    running[1].store.commands.add(job, "update", {"version": 2})
+    running[1].leadership.wake()
+    wait_for(lambda: api.get(f"/jobs/{job}").json()["running_version"] == 2, "the job is not updated")
+    pid = api.get(f"/jobs/{job}").json()["pid"]
+    assert b"PENSTOCK_SECRET_CRM=topsecret" in Path(f"/proc/{pid}/environ").read_bytes()
+    for path in ("/secrets", "/audit", f"/jobs/{job}", f"/jobs/{job}/logs"):
+        assert "topsecret" not in api.get(path).text
+    assert "topsecret" not in caplog.text
+    runs = running[1].data.runs
+    assert not [path for path in runs.rglob("*.*") if path.is_file() and b"topsecret" in path.read_bytes()]
+    assert "set_secret" in [entry["action"] for entry in api.get("/audit").json()["items"]]
+    assert api.delete("/secrets/CRM").status_code == 204
+    assert api.delete("/secrets/CRM").status_code == 404
+    api.post(f"/jobs/{job}/cancel")
 
 
 def test_a_mistake_in_a_pipeline_is_the_error_that_explain_prints(api: httpx.Client) -> None:

@@ -81,7 +81,7 @@ class ActiveManager:
         self._delivered: set[str] = set()
         self._wake = asyncio.Event()
         self._refused: str | None = None
-        self.launching = Launching(self, Secrets(options.data.secrets))
+        self.launching = Launching(self, Secrets(options.data.secrets, stored=store.secrets.value))
         self._handler = InstructionHandler(self, self.launching)
         self._watchdog = Watchdog(self)
 

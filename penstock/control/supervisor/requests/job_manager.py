@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from penstock.control.api.access import AuditEntry, NewToken, Token, TokenRequest
+from penstock.control.api.access import AuditEntry, NewToken, Secret, Token, TokenRequest
 from penstock.control.api.cluster import Check, Cluster, Driver, Readiness
 from penstock.control.api.commands import Command, Kind
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
@@ -265,6 +265,20 @@ class JobManager:
         if not self._access.revoke(token):
             message = f"there is no token {token!r}"
             raise UnknownJob(message, hint="penstock token list shows them")
+
+    def secrets(self) -> list[Secret]:
+        """Return all secrets in the store, without values."""
+        return [views.secret_view(secret) for secret in self._store.secrets.all()]
+
+    def set_secret(self, name: str, value: str, caller: Caller) -> Secret:
+        """Set a secret, or change it."""
+        return views.secret_view(self._store.secrets.put(name, value, caller.name))
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a secret by its name."""
+        if not self._store.secrets.delete(name):
+            message = f"there is no secret {name!r} in the store"
+            raise UnknownJob(message, hint="penstock secret list shows them")
 
     def record(self, entry: AuditEntry) -> None:
         """Add an entry to the audit log."""
