@@ -29,6 +29,10 @@ class NoTokens:
         """Return False."""
         return False
 
+    def known_requirement(self) -> bool | None:
+        """Return False."""
+        return False
+
     def authenticate(self, token: str, /) -> Principal | None:
         """Return None: there is no token."""
         return None

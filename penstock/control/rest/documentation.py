@@ -8,6 +8,8 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from starlette.responses import Response
 
 from penstock.control.api.access import Role
 from penstock.control.api.problems import MEDIA_TYPE, Problem
@@ -50,6 +52,14 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def _described(status: int) -> dict[str, Any]:
     found: dict[str, Any] = {"description": HTTPStatus(status).phrase, "content": _PROBLEM}
     return {**found, "headers": _HEADERS[status]} if status in _HEADERS else found
+
+
+def written(model: BaseModel) -> Response:
+    """Return a model as a response, written in the thread that made it.
+
+    For what is asked for often: FastAPI would check the model again, in another thread.
+    """
+    return Response(model.model_dump_json(by_alias=True), media_type="application/json")
 
 
 def location(name: str) -> dict[str, Any]:

@@ -73,6 +73,9 @@ class Access(Protocol):
     def required(self) -> bool:
         """Return whether requests need a token: as soon as there is one, or the server listens beyond loopback."""
 
+    def known_requirement(self) -> bool | None:
+        """Return the same at once, without asking the store; None if it must be asked."""
+
     def authenticate(self, token: str, /) -> Principal | None:
         """Return the holder of a token; None if there is none, or it has expired."""
 

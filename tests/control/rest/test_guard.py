@@ -33,6 +33,9 @@ class Tokens:
     def required(self) -> bool:
         return True
 
+    def known_requirement(self) -> bool | None:
+        return None
+
     def authenticate(self, token: str) -> Holder | None:
         if self.away:
             raise StoreUnavailable("the database does not answer", transient=True)

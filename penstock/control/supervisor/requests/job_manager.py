@@ -53,6 +53,7 @@ class JobManager:
         self._store, self._options, self._leadership, self._access = store, options, leadership, access
         self._submissions = Submissions(store, options)
         self._started = time.time()
+        self._views = views.JobViews()
 
     # --- requests ----------------------------------------------------------------------------------
 
@@ -81,11 +82,11 @@ class JobManager:
         found = self._store.jobs.page(
             states=filters.state, name=filters.name, cursor=filters.cursor, limit=filters.limit
         )
-        return views.page(found, views.job_view)
+        return views.page(found, self._views)
 
     def get_job(self, job: str) -> Job:
         """Return a job."""
-        return views.job_view(self._find(job))
+        return self._views(self._find(job))
 
     def plan(self, job: str, version: int | None) -> Plan:
         """Return the plan of a version, or of the present one."""

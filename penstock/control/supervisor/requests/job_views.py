@@ -88,6 +88,25 @@ def job_view(job: jobs.Job) -> Job:
     )
 
 
+class JobViews:
+    """The views of jobs, kept until their rows change: most jobs of a long list have ended."""
+
+    def __init__(self, most: int = 2_000) -> None:
+        self._most = most
+        self._views: dict[str, tuple[float, Job]] = {}
+
+    def __call__(self, job: jobs.Job) -> Job:
+        """Return the view of a job; every change of a row changes its `updated_at`."""
+        known = self._views.get(job.id)
+        if known is not None and known[0] == job.updated_at:
+            return known[1]
+        if len(self._views) >= self._most:
+            self._views = {}
+        made = job_view(job)
+        self._views[job.id] = (job.updated_at, made)
+        return made
+
+
 def _epoch(newest: int | None) -> int | None:
     """Return the newest committed epoch; a driver reports -1 before the first."""
     return None if newest is None or newest < 0 else newest
