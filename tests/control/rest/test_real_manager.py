@@ -25,6 +25,7 @@ from tests.control.rest.memory_broker import MemoryBroker
 from tests.control.rest.serving import serving
 from tests.control.rest.test_openapi import CHECKS, EXAMPLES, NAMES
 from tests.control.supervisor.running_manager import RunningManager, end_drivers
+from tests.promtool import complaints
 from tests.waiting import wait_for
 
 PIPELINE = """
@@ -109,6 +110,17 @@ def test_a_job_is_submitted_watched_stopped_and_deleted(running: tuple[str, Runn
     assert api.delete("/jobs/numbers").status_code == 202
     wait_for(lambda: api.get(f"/jobs/{job}").status_code == 404, "the job is still there")
     assert "delete_job" in [entry["action"] for entry in api.get("/audit").json()["items"]]
+
+
+def test_promtool_finds_nothing_wrong_with_the_page_of_a_running_job(
+    running: tuple[str, RunningManager], api: httpx.Client
+) -> None:
+    job = running[1].add("measured")
+    wait_for(lambda: api.get(f"/jobs/{job}/epochs").json()["items"], "there is no epoch")
+    page = httpx.get(f"{running[0]}/metrics").content
+    assert f'penstock_records_processed_total{{job="{job}"'.encode() in page
+    assert complaints(page) == ""
+    api.post(f"/jobs/{job}/cancel")
 
 
 def test_a_secret_of_the_store_reaches_the_driver_and_nobody_else(
