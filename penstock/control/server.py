@@ -40,6 +40,7 @@ _CONNECT_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 # Settings of this process that are not for its jobs.
 _OWN = ("checkpoints", "savepoints")
+_IMAGE = "spark.kubernetes.container.image"
 _logger = logging.getLogger(__name__)
 
 
@@ -122,6 +123,9 @@ def base_settings(**given: Any) -> dict[str, Any]:
     Relative paths of sources and sinks start from the folder that the manager was started in.
     """
     loaded, defaults = Settings.load(**given), Settings()
+    if loaded.master.startswith("k8s://") and _IMAGE not in loaded.spark:
+        message = f"{loaded.master}: the image of the executors is not set"
+        raise SettingsError(message, hint=f'set it in penstock.toml: [settings.spark] "{_IMAGE}" = "IMAGE"')
     changed = {
         part.name: getattr(loaded, part.name)
         for part in fields(Settings)
