@@ -72,7 +72,7 @@ RULES: dict[str, set[str]] = {
     "testing": VALUES | {"plan", "keyed", "connectors", "storage", "spark", "pipeline", "contract_suite"},
     "entry_points": VALUES | {"pipeline"},
     # The process of a job: the only part of the job manager with Spark and the user's code in it.
-    "driver": VALUES | API | {"plan", "storage", "spark"},
+    "driver": VALUES | API | {"plan", "storage", "spark", "observe"},
     "penstock": VALUES | API | {"control"},
     "demo": {"penstock", "connectors"},
     "cli": VALUES

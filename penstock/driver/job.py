@@ -16,6 +16,7 @@ from penstock.driver.messages import Message, describe_epoch, describe_error, de
 from penstock.driver.outcome import Ending, Outcome, outcome_path
 from penstock.driver.runtime import Run, Runtime
 from penstock.errors import PenstockError
+from penstock.observe.thread_labels import labelled
 from penstock.report import Progress
 from penstock.secret_references import PREFIX
 
@@ -217,4 +218,8 @@ class DriverJob:
         self._emit(self.id, kind, fields)
 
     def _spawn(self, target: Callable[[], object]) -> None:
-        threading.Thread(target=target, name=f"job-{self.id}", daemon=True).start()
+        def labelled_target() -> None:
+            with labelled(self.id if self.assignment.pool is not None else None):
+                target()
+
+        threading.Thread(target=labelled_target, name=f"job-{self.id}", daemon=True).start()

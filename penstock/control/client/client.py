@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from penstock.control.api.access import NewToken, Role, Token
+from penstock.control.api.access import NewToken, Role, Secret, Token
 from penstock.control.api.commands import Command
 from penstock.control.api.events import Event
 from penstock.control.api.history import Epoch, JobException, Savepoint, Transition
@@ -237,6 +237,19 @@ class Client:
     def revoke_token(self, token: str) -> None:
         """Revoke a token by its id."""
         self._http.request("DELETE", f"/tokens/{quote(token, safe='')}")
+
+    def secrets(self) -> list[Secret]:
+        """Return the secrets in the store of the job manager, without values."""
+        return [read(Secret, item) for item in read(Page[Any], self._http.get("/secrets")).items]
+
+    def set_secret(self, name: str, value: str) -> Secret:
+        """Set a secret, or change it; jobs refer to it by `${secret:NAME}`."""
+        response = self._http.request("PUT", f"/secrets/{quote(name, safe='')}", json={"value": value})
+        return read(Secret, json_of(response))
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a secret by its name."""
+        self._http.request("DELETE", f"/secrets/{quote(name, safe='')}")
 
     def _get(self, job: str) -> Job:
         return read(Job, self._http.get(f"/jobs/{quote(job, safe='')}"))

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.control.api.access import AuditEntry, NewToken, Role, Token, TokenRequest
+from penstock.control.api.access import AuditEntry, NewToken, Role, Secret, Token, TokenRequest
 from penstock.control.api.cluster import Cluster, Readiness
 from penstock.control.api.commands import Command, Kind
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
@@ -72,6 +72,9 @@ class Access(Protocol):
 
     def required(self) -> bool:
         """Return whether requests need a token: as soon as there is one, or the server listens beyond loopback."""
+
+    def known_requirement(self) -> bool | None:
+        """Return the same at once, without asking the store; None if it must be asked."""
 
     def authenticate(self, token: str, /) -> Principal | None:
         """Return the holder of a token; None if there is none, or it has expired."""
@@ -178,6 +181,15 @@ class Operations(Protocol):
 
     def revoke_token(self, token: str) -> None:
         """Revoke a token by its id; an unknown one is an UnknownJob."""
+
+    def secrets(self) -> list[Secret]:
+        """Return all secrets, without values."""
+
+    def set_secret(self, name: str, value: str, caller: Caller) -> Secret:
+        """Set a secret, or change it."""
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a secret by its name; an unknown one is an UnknownJob."""
 
     def record(self, entry: AuditEntry) -> None:
         """Add an entry to the audit log."""

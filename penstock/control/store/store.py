@@ -20,6 +20,7 @@ from penstock.control.store.repositories.leases import MANAGER, Leases
 from penstock.control.store.repositories.repository import Connections
 from penstock.control.store.repositories.runs import Runs
 from penstock.control.store.repositories.savepoints import Savepoints
+from penstock.control.store.repositories.secrets import StoredSecrets
 from penstock.control.store.repositories.series import SeriesStore
 from penstock.control.store.repositories.tokens import Tokens
 from penstock.control.store.repositories.transitions import Transitions
@@ -44,6 +45,7 @@ class Repositories:
         self.series = SeriesStore(connections)
         self.leases = Leases(connections)
         self.tokens = Tokens(connections)
+        self.secrets = StoredSecrets(connections)
         self.audit = Audit(connections)
         self.idempotency = IdempotencyKeys(connections)
 

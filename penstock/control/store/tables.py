@@ -228,6 +228,16 @@ tokens = Table(
     UniqueConstraint("digest", name="tokens_digest"),
 )
 
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("name", PlainText, primary_key=True),
+    Column("value", PlainText, nullable=False),
+    Column("created_at", Seconds, nullable=False),
+    Column("updated_at", Seconds, nullable=False),
+    Column("updated_by", PlainText),
+)
+
 audit = Table(
     "audit",
     metadata,

@@ -74,16 +74,22 @@ class ProgressReporter:
         whole.state_rows = sum(operator["numRowsTotal"] for operator in operators)
         whole.state_bytes = sum(operator["memoryUsedBytes"] for operator in operators)
         whole.phases = _phases(spark)
-        whole.lag_rows, whole.partition_lags = self._lag()
+        whole.lag_rows, whole.partition_lags = self._lag(has_read=whole.rows_in > 0)
         self._shown, self._epochs = whole, epochs
 
-    def _lag(self) -> tuple[int | None, dict[str, dict[str, int]]]:
-        """Return the lag of all sources, None if one does not know it, and of those with partitions by partition."""
+    def _lag(self, *, has_read: bool) -> tuple[int | None, dict[str, dict[str, int]]]:
+        """Return the lag of all sources, None if one does not know it, and of those with partitions by partition.
+
+        `has_read`: the checkpoint has epochs. One that was just restored does not know its offsets until the planner
+        has written them: all that a source has would be taken for its lag.
+        """
         behind: list[int | None] = []
         by_source: dict[str, dict[str, int]] = {}
         try:
             for read in self._graph.reads:
                 offsets = self._offsets(read)
+                if has_read and not offsets:
+                    return None, {}
                 lags = read.source.partition_lags(offsets)
                 behind.append(read.source.lag(offsets) if lags is None else sum(lags.values()))
                 if lags is not None:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 
 from penstock.contracts import REJECTED, Epoch, Sink
 from penstock.errors import SparkFailed
+from penstock.observe.thread_labels import current_label, labelled
 from penstock.plan.graph import Graph, late_output_of, reads_in, upstream
 from penstock.plan.operators.joins import late_name
 from penstock.plan.operators.row_expressions import fallible_expressions
@@ -57,6 +58,8 @@ class EpochWriter:
         self.timers = PendingTimers(checkpoint.folder, query.name)
         self.observed = observed
         self.stopping = threading.Event()
+        # Spark calls it in a thread of its own.
+        self._job = current_label()
         self.error: BaseException | None = None
         self.number = -1
         self.bounds = ""
@@ -92,7 +95,8 @@ class EpochWriter:
             raise StopRequested
         self.number = number
         try:
-            self._epoch(frame, number)
+            with labelled(self._job):
+                self._epoch(frame, number)
         except BaseException as error:
             self.error = error
             raise

@@ -40,6 +40,7 @@ from penstock.control.supervisor.drivers.registry import Drivers
 from penstock.control.supervisor.event_bus import EventBus
 from penstock.control.supervisor.leader.adoption import adopt
 from penstock.control.supervisor.leader.assignments import share
+from penstock.control.supervisor.leader.file_removal import remove_files_of_deleted_jobs
 from penstock.control.supervisor.leader.instruction_handler import InstructionHandler
 from penstock.control.supervisor.leader.launching import Launching
 from penstock.control.supervisor.leader.recording import Recording
@@ -80,7 +81,7 @@ class ActiveManager:
         self._delivered: set[str] = set()
         self._wake = asyncio.Event()
         self._refused: str | None = None
-        self.launching = Launching(self, Secrets(options.data.secrets))
+        self.launching = Launching(self, Secrets(options.data.secrets, stored=store.secrets.value))
         self._handler = InstructionHandler(self, self.launching)
         self._watchdog = Watchdog(self)
 
@@ -234,6 +235,8 @@ class ActiveManager:
 
     async def _prune(self) -> None:
         while True:
+            # First at the start: a manager may have been killed before it had removed the files of a deleted job.
+            await asyncio.to_thread(remove_files_of_deleted_jobs, self.options.data, self.store)
             await asyncio.sleep(_PRUNE_SECONDS)
             await asyncio.to_thread(self.store.prune)
 

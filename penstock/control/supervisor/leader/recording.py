@@ -50,7 +50,7 @@ class Recording:
         measured = self.measurements.of(job.id, job.name)
         if measured.progress != progress:
             measured.take_progress(progress)
-            self._progress[job.id] = dict(progress)
+            self._progress[job.id] = _with_epoch(progress, job.progress or {})
 
     def take_savepoint(self, job: StoredJob, event: Event, folder: str) -> None:
         """Take a savepoint that a driver has created, or failed to create."""
@@ -107,6 +107,12 @@ class Recording:
 
     def _samples(self, jobs: Iterable[StoredJob], now: float) -> list[Sample]:
         return [sample for job in jobs for sample in self.measurements.stored_samples(status(job), now)]
+
+
+def _with_epoch(progress: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a heartbeat says; before the first epoch of a run, with the newest of the run before."""
+    is_new = progress.get("epoch") is None or progress["epoch"] < 0
+    return {**progress, "epoch": before.get("epoch", -1)} if is_new else dict(progress)
 
 
 def status(job: StoredJob) -> JobStatus:

@@ -7,12 +7,11 @@ import os
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import psutil
 
-from penstock.control.api.access import AuditEntry, NewToken, Token, TokenRequest
+from penstock.control.api.access import AuditEntry, NewToken, Secret, Token, TokenRequest
 from penstock.control.api.cluster import Check, Cluster, Driver, Readiness
 from penstock.control.api.commands import Command, Kind
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
@@ -30,7 +29,7 @@ from penstock.control.store.repositories.jobs import Job as StoredJob
 from penstock.control.store.repositories.leases import MANAGER
 from penstock.control.store.store import Store
 from penstock.control.supervisor.capacity import NOTHING
-from penstock.control.supervisor.drivers.logs import follow_lines, last_lines
+from penstock.control.supervisor.drivers.logs import LogOf, follow_lines, last_lines
 from penstock.control.supervisor.drivers.registry import folder_of
 from penstock.control.supervisor.event_bus import Subscription
 from penstock.control.supervisor.leader.assignments import share
@@ -54,6 +53,7 @@ class JobManager:
         self._store, self._options, self._leadership, self._access = store, options, leadership, access
         self._submissions = Submissions(store, options)
         self._started = time.time()
+        self._views = views.JobViews()
 
     # --- requests ----------------------------------------------------------------------------------
 
@@ -82,11 +82,11 @@ class JobManager:
         found = self._store.jobs.page(
             states=filters.state, name=filters.name, cursor=filters.cursor, limit=filters.limit
         )
-        return views.page(found, views.job_view)
+        return views.page(found, self._views)
 
     def get_job(self, job: str) -> Job:
         """Return a job."""
-        return views.job_view(self._find(job))
+        return self._views(self._find(job))
 
     def plan(self, job: str, version: int | None) -> Plan:
         """Return the plan of a version, or of the present one."""
@@ -137,8 +137,8 @@ class JobManager:
 
     def logs(self, job: str, tail: int) -> list[str]:
         """Return the last lines of a job's log."""
-        folder = self._log_folder(self._find(job).id)
-        return last_lines(folder, tail) if folder is not None else []
+        log = self._log_of(self._find(job))
+        return last_lines(log, tail) if log is not None else []
 
     def follow_logs(self, job: str, tail: int) -> AsyncIterator[str]:
         """Yield the last lines, then new ones, until the job is deleted or in a final state."""
@@ -147,11 +147,12 @@ class JobManager:
             found = self._store.jobs.find(job) or self._store.jobs.named(job)
             return found is None or JobState(found.state).is_final
 
-        return follow_lines(lambda: self._log_folder(self._find(job).id), is_over, tail)
+        return follow_lines(lambda: self._log_of(self._find(job)), is_over, tail)
 
-    def _log_folder(self, job: str) -> Path | None:
-        runs = self._store.runs.page(job, limit=1).items
-        return folder_of(self._options.data, runs[0].id, runs[0].socket) if runs else None
+    def _log_of(self, job: StoredJob) -> LogOf | None:
+        runs = self._store.runs.page(job.id, limit=1).items
+        label = job.id if job.pool is not None else None
+        return LogOf(folder_of(self._options.data, runs[0].id, runs[0].socket), label) if runs else None
 
     def series(self, job: str, query: SeriesQuery) -> list[Series]:
         """Return metrics of a job."""
@@ -265,6 +266,20 @@ class JobManager:
         if not self._access.revoke(token):
             message = f"there is no token {token!r}"
             raise UnknownJob(message, hint="penstock token list shows them")
+
+    def secrets(self) -> list[Secret]:
+        """Return all secrets in the store, without values."""
+        return [views.secret_view(secret) for secret in self._store.secrets.all()]
+
+    def set_secret(self, name: str, value: str, caller: Caller) -> Secret:
+        """Set a secret, or change it."""
+        return views.secret_view(self._store.secrets.put(name, value, caller.name))
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a secret by its name."""
+        if not self._store.secrets.delete(name):
+            message = f"there is no secret {name!r} in the store"
+            raise UnknownJob(message, hint="penstock secret list shows them")
 
     def record(self, entry: AuditEntry) -> None:
         """Add an entry to the audit log."""

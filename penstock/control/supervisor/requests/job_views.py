@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from penstock.control.api.access import AuditEntry, Token
+from penstock.control.api.access import AuditEntry, Secret, Token
 from penstock.control.api.commands import Command
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
 from penstock.control.api.jobs import Job, JobError, Version
@@ -23,6 +23,7 @@ from penstock.control.store.repositories import (
     transitions,
     versions,
 )
+from penstock.control.store.repositories import secrets as stored_secrets
 from penstock.control.store.repositories import tokens as stored_tokens
 from penstock.control.store.repositories.pages import Page as StoredPage
 from penstock.control.supervisor.drivers.reports import seconds
@@ -85,6 +86,25 @@ def job_view(job: jobs.Job) -> Job:
         settings=job.settings,
         arguments=job.arguments,
     )
+
+
+class JobViews:
+    """The views of jobs, kept until their rows change: most jobs of a long list have ended."""
+
+    def __init__(self, most: int = 2_000) -> None:
+        self._most = most
+        self._views: dict[str, tuple[float, Job]] = {}
+
+    def __call__(self, job: jobs.Job) -> Job:
+        """Return the view of a job; every change of a row changes its `updated_at`."""
+        known = self._views.get(job.id)
+        if known is not None and known[0] == job.updated_at:
+            return known[1]
+        if len(self._views) >= self._most:
+            self._views = {}
+        made = job_view(job)
+        self._views[job.id] = (job.updated_at, made)
+        return made
 
 
 def _epoch(newest: int | None) -> int | None:
@@ -186,6 +206,16 @@ def series_views(found: Iterable[series.Series]) -> list[Series]:
         )
         for one in found
     ]
+
+
+def secret_view(secret: stored_secrets.Secret) -> Secret:
+    """Return a secret, which has no value here."""
+    return Secret(
+        name=secret.name,
+        created_at=time_of(secret.created_at),
+        updated_at=time_of(secret.updated_at),
+        updated_by=secret.updated_by,
+    )
 
 
 def token_view(token: stored_tokens.Token) -> Token:

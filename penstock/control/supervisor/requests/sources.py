@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock.control.security.archives import unpack
 from penstock.control.supervisor.data_folder import DataFolder, disk_full
+from penstock.control.supervisor.pending_submissions import remove_version
 from penstock.errors import BadEntry, choices
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py")
@@ -49,18 +50,11 @@ def store_source(
         files = _write(folder, filename, content)
         return StoredSource(folder, _entry(files, entry), hashlib.sha256(content).hexdigest())
     except BaseException as error:
-        remove_source(data, job, number)
+        remove_version(data, job, number)
         full = disk_full(error, folder) if isinstance(error, OSError) else None
         if full is not None:
             raise full from error
         raise
-
-
-def remove_source(data: DataFolder, job: str, number: int) -> None:
-    """Remove the folder of a version that was not accepted."""
-    shutil.rmtree(data.version(job, number), ignore_errors=True)
-    if number == 1:
-        shutil.rmtree(data.versions(job), ignore_errors=True)
 
 
 def _write(folder: Path, filename: str, content: bytes) -> list[str]:
