@@ -43,6 +43,9 @@ _DEFAULTS = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    # A pipeline of several branches has more generated classes than the 100 that Spark keeps: each epoch would compile
+    # all of them again.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     # What Spark hides in its own plans and logs; its default lacks a login's JAAS configuration and private keys.
     "spark.redaction.regex": "(?i)secret|passw|passphrase|token|(access|account)[.]?key|jaas|credential|key[.]pem",
 }
