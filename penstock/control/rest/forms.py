@@ -38,16 +38,25 @@ class _Upload(Request):
         return {name: value for name, value in self if name != "file"}
 
 
-class SubmissionForm(_Upload):
-    """A new job: its source, and what to run of it and how."""
+class PlanForm(_Upload):
+    """A pipeline whose plan is wanted; nothing is stored."""
 
-    name: Text | None = Field(default=None, description="name of the job; the pipeline's by default")
     settings: Json[Object] = Field(
         default={}, description="settings of the job, a JSON object as text", examples=["{}"]
     )
     arguments: Json[Object] = Field(
         default={}, description="arguments of the entry, a JSON object as text", examples=['{"window": "30s"}']
     )
+
+    def submission(self) -> Submission:
+        """Return the form without the file."""
+        return Submission(**self._options())
+
+
+class SubmissionForm(PlanForm):
+    """A new job: its source, and what to run of it and how."""
+
+    name: Text | None = Field(default=None, description="name of the job; the pipeline's by default")
     until: Until = "stopped"
     parallelism: int | None = Field(default=None, ge=1, le=10_000)
     restart_policy: _Policy | None = Field(default=None, description="JSON, or fixed_delay:delay=5s,attempts=3")
@@ -55,10 +64,6 @@ class SubmissionForm(_Upload):
     pool: Text | None = Field(default=None, description="jobs of one pool share a driver")
     memory: Text | None = Field(default=None, description="memory of the driver, such as 2g")
     cores: float | None = Field(default=None, gt=0, le=10_000)
-
-    def submission(self) -> Submission:
-        """Return the form without the file."""
-        return Submission(**self._options())
 
 
 class UpdateForm(_Upload):
@@ -74,6 +79,7 @@ class UpdateForm(_Upload):
 
 
 MultipartSubmission = Annotated[SubmissionForm, Form(media_type="multipart/form-data")]
+MultipartPlan = Annotated[PlanForm, Form(media_type="multipart/form-data")]
 MultipartUpdate = Annotated[UpdateForm, Form(media_type="multipart/form-data")]
 
 

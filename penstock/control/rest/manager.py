@@ -17,8 +17,9 @@ from penstock.control.api.cluster import Cluster, Readiness
 from penstock.control.api.commands import Command, Kind
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
 from penstock.control.api.jobs import Job, JobFilter, Plan, Submission, Update, Version
+from penstock.control.api.nodes import NodeList, PlanPreview
 from penstock.control.api.pages import Page, Paging
-from penstock.control.api.series import Series, SeriesQuery
+from penstock.control.api.series import Series, SeriesQuery, Sparkline, SparklineQuery
 from penstock.control.api.state import StateQuery, StateTable
 
 
@@ -95,6 +96,9 @@ class JobRequests(Protocol):
     def submit(self, submission: Submission, source: Source, caller: Caller, key: IdempotencyKey | None) -> Submitted:
         """Check the plan and store the job. A key that was used for another request is a RequestRefused."""
 
+    def preview(self, submission: Submission, source: Source) -> PlanPreview:
+        """Check the plan as `submit` does, and store nothing."""
+
     def request(self, job: str, kind: Kind, arguments: Mapping[str, Any], caller: Caller) -> Command:
         """Store a command: stop, cancel, restart, rescale, savepoint or delete; `arguments` as in machine.events.
 
@@ -117,6 +121,9 @@ class JobReports(Protocol):
 
     def plan(self, job: str, version: int | None) -> Plan:
         """Return the plan of a version, or of the present one."""
+
+    def nodes(self, job: str, version: int | None) -> NodeList:
+        """Return the nodes of a version's plan; of the present one with the figures of the newest epoch."""
 
     def versions(self, job: str, paging: Paging) -> Page[Version]:
         """Return the versions of a job, the newest first."""
@@ -150,6 +157,9 @@ class JobReports(Protocol):
 
     def series(self, job: str, query: SeriesQuery) -> list[Series]:
         """Return metrics of a job."""
+
+    def sparklines(self, query: SparklineQuery) -> list[Sparkline]:
+        """Return one metric of all jobs that have it, over the last minutes."""
 
     def state(self, job: str, query: StateQuery) -> StateTable:
         """Return rows of the state of a job."""

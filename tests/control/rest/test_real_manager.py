@@ -87,6 +87,7 @@ def test_a_job_is_submitted_watched_stopped_and_deleted(running: tuple[str, Runn
     wait_for(lambda: api.get("/jobs/numbers/epochs").json()["items"], "there is no epoch")
     assert api.get(f"/jobs/{job}").json()["pid"]
     assert api.get("/jobs/numbers/plan").json()["plan"]
+    assert [node["name"] for node in api.get("/jobs/numbers/nodes").json()["items"]] == ["items", "filter", "console"]
     stopped = api.post("/jobs/numbers/stop", json={"savepoint": "friday"})
     assert stopped.status_code == 202
     wait_for(lambda: state_of(api, job) == "STOPPED", "the job does not stop")
@@ -116,6 +117,25 @@ def test_a_mistake_in_a_pipeline_is_the_error_that_explain_prints(api: httpx.Cli
     assert "unknown column 'm'" in problem["detail"]
     assert "did you mean 'n'" in problem["hint"] or "columns here: n" in problem["hint"]
     assert api.get("/jobs?name=numbers").json()["items"] == []
+
+
+def test_a_plan_is_shown_before_it_is_submitted_and_nothing_is_stored(
+    running: tuple[str, RunningManager], api: httpx.Client
+) -> None:
+    versions = running[1].data.path / "versions"
+    before = sorted(versions.iterdir())
+    found = api.post("/plans", files={"file": ("counting.py", PIPELINE)}).json()
+    assert [(node["name"], node["inputs"]) for node in found["nodes"]] == [
+        ("items", []),
+        ("filter", ["items"]),
+        ("console", ["filter"]),
+    ]
+    assert (found["nodes"][1]["detail"], found["nodes"][1]["columns"]) == ("n > 0", {"n": "bigint"})
+    assert found["warnings"] == ["sink 'console': at_least_once, " + found["plan"]["sinks"][0]["guarantee_reason"]]
+    assert found["explain"].startswith("pipeline numbers")
+    wrong = api.post("/plans", files={"file": ("counting.py", PIPELINE.replace("n > 0", "m > 0"))})
+    assert (wrong.status_code, wrong.json()["title"]) == (422, "UnknownColumn")
+    assert sorted(versions.iterdir()) == before
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,9 @@ from penstock.control.api.cluster import Check, Cluster, Driver, Readiness
 from penstock.control.api.commands import Command, Kind
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
 from penstock.control.api.jobs import Job, JobFilter, Plan, Submission, Update, Version
+from penstock.control.api.nodes import NodeList, PlanPreview
 from penstock.control.api.pages import Page, Paging
-from penstock.control.api.series import Series, SeriesQuery
+from penstock.control.api.series import Series, SeriesQuery, Sparkline, SparklineQuery
 from penstock.control.api.state import StateQuery, StateTable
 from penstock.control.api.version import VERSION
 from penstock.control.machine.states import LIVE, JobState
@@ -38,6 +39,7 @@ from penstock.control.supervisor.leader.leadership import Leadership
 from penstock.control.supervisor.leader.recording import status
 from penstock.control.supervisor.options import Options
 from penstock.control.supervisor.requests import job_views as views
+from penstock.control.supervisor.requests import node_views
 from penstock.control.supervisor.requests.state_lookups import look_up
 from penstock.control.supervisor.requests.submissions import Submissions
 from penstock.errors import PenstockError, UnknownJob, choices
@@ -45,6 +47,7 @@ from penstock.observe.page import Sample, render
 
 _NAMES_IN_HINT = 200
 _LOG_SECONDS = 1.0
+_MOST_POINTS = 60
 
 
 class JobManager:
@@ -62,6 +65,10 @@ class JobManager:
         job, created = self._submissions.submit(submission, source, caller, key)
         self._leadership.wake()
         return Submitted(views.job_view(job), created)
+
+    def preview(self, submission: Submission, source: Source) -> PlanPreview:
+        """Check the plan as `submit` does, and store nothing."""
+        return node_views.preview(self._submissions.check(submission, source))
 
     def request(self, job: str, kind: Kind, arguments: Mapping[str, Any], caller: Caller) -> Command:
         """Store a command."""
@@ -93,6 +100,12 @@ class JobManager:
         found = self._find(job)
         stored = self._store.versions.get(found.id, version or found.version)
         return Plan(job=found.id, version=stored.number, plan=stored.plan or {})
+
+    def nodes(self, job: str, version: int | None) -> NodeList:
+        """Return the nodes of a version's plan."""
+        found = self._find(job)
+        stored = self._store.versions.get(found.id, version or found.version)
+        return NodeList(version=stored.number, items=node_views.node_views(stored.plan or {}))
 
     def versions(self, job: str, paging: Paging) -> Page[Version]:
         """Return the versions of a job, the newest first."""
@@ -163,6 +176,12 @@ class JobManager:
             resolution=query.resolution,
         )
         return views.series_views(found)
+
+    def sparklines(self, query: SparklineQuery) -> list[Sparkline]:
+        """Return one metric of all jobs that have it, over the last minutes."""
+        start = time.time() - 60 * query.minutes
+        found = self._store.series.latest(query.name, start=start, resolution=views.sparkline_resolution(query.minutes))
+        return [Sparkline(job=job, points=points[-_MOST_POINTS:]) for job, points in found.items() if job]
 
     def state(self, job: str, query: StateQuery) -> StateTable:
         """Return rows of the state of a job."""

@@ -25,6 +25,7 @@ from penstock.control.store.repositories import (
 )
 from penstock.control.store.repositories import tokens as stored_tokens
 from penstock.control.store.repositories.pages import Page as StoredPage
+from penstock.control.store.rollup import RETENTION
 from penstock.control.supervisor.drivers.reports import seconds
 
 Record = TypeVar("Record")
@@ -186,6 +187,15 @@ def series_views(found: Iterable[series.Series]) -> list[Series]:
         )
         for one in found
     ]
+
+
+def sparkline_resolution(minutes: int) -> int:
+    """Return the finest resolution that has at most 60 points in so many minutes.
+
+    >>> sparkline_resolution(10), sparkline_resolution(11), sparkline_resolution(60), sparkline_resolution(1_440)
+    (10, 60, 60, 600)
+    """
+    return next((length for length in RETENTION if minutes <= length), max(RETENTION))
 
 
 def token_view(token: stored_tokens.Token) -> Token:

@@ -37,11 +37,15 @@ _SHOWN_LINES = 5
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """The plan of a pipeline, its name, and the nodes whose state in the job's checkpoint it would lose."""
+    """The plan of a pipeline, its name, and the nodes whose state in the job's checkpoint it would lose.
+
+    `explain` is the text that `penstock explain` prints.
+    """
 
     pipeline: str
     plan: dict[str, Any]
     lost: tuple[str, ...] = ()
+    explain: str = ""
 
 
 def check_plan(assignment: Mapping[str, Any], seconds: float) -> CheckedPlan:
@@ -99,7 +103,9 @@ def _read(answer: str, complaint: str, code: int) -> CheckedPlan:
     if not found.get("ok"):
         raise _error(found.get("error") or {})
     changes = found.get("changes") or {}
-    return CheckedPlan(str(found["pipeline"]), found["plan"], tuple(changes.get("lost") or ()))
+    return CheckedPlan(
+        str(found["pipeline"]), found["plan"], tuple(changes.get("lost") or ()), str(found.get("explain", ""))
+    )
 
 
 def _error(described: Mapping[str, Any]) -> PenstockError:

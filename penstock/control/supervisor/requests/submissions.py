@@ -84,6 +84,15 @@ class Submissions:
         assert found is not None
         return found, False
 
+    def check(self, submission: Submission, source: Source) -> CheckedPlan:
+        """Return the plan of a submission, and store nothing."""
+        job = new_id()
+        stored = store_source(self._options.data, job, 1, source.filename, source.content, submission.entry)
+        try:
+            return self._check(job, stored, submission.settings, submission.arguments, submission.memory)
+        finally:
+            remove_source(self._options.data, job, 1)
+
     def _known(self, key: IdempotencyKey | None) -> StoredJob | None:
         """Return the job that an earlier request with this key has created."""
         found = self._store.idempotency.find(key.key) if key is not None else None
