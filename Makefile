@@ -6,6 +6,7 @@ READY   := $(VENV)/.ready
 DOCS    := $(VENV)/.docs
 EXTRAS  := charts,state,dev
 RUNS    ?= 20
+PAGES   := penstock/dashboard/static/index.html
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
@@ -14,18 +15,20 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format docs bench bench-scale bench-log bench-peers crash crash-log crash-control clean
+.PHONY: help setup dashboard screenshots demo test test-slow lint format docs bench bench-scale bench-log bench-peers crash crash-log crash-control clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Create the virtual environment and find Java, or install it
+setup: $(READY) pages ## Create the virtual environment, find Java or install it, and build the dashboard
+
+dashboard: $(PAGES) ## Build the pages of the dashboard into the package, with Node.js from PATH or PyPI
 
 demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by row
 	$(BIN)/penstock demo
 
 # Two at a time: much of a test is waiting for a JVM. A file's tests stay together, for they share servers.
-test: $(READY) ## Run the tests
+test: $(READY) pages ## Run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 
 test-slow: $(READY) ## Run the longer forms of tests that `make test` leaves out
@@ -68,7 +71,7 @@ crash-control: $(READY) ## Kill job manager, drivers, log and database under ten
 	$(BIN)/python -m pytest -q -s tests/crash/test_control_kill.py --crash-runs=$(ROUNDS)
 
 clean: ## Remove the virtual environment and whatever was generated
-	rm -rf $(VENV) .venv-* build dist site out .penstock spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .venv-* dashboard/node_modules penstock/dashboard/static build dist site out .penstock spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -85,6 +88,14 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Preparing Spark's class archive"
 	@$(BIN)/python -m penstock.cli.warm_up || true
 	@touch $@
+
+# Everything but the dashboard works without its pages: where they cannot be built, that is said and the rest goes on.
+.PHONY: pages
+pages: $(READY)
+	@$(MAKE) --no-print-directory $(PAGES) || true
+
+$(PAGES): $(shell find dashboard -name node_modules -prune -o -type f -print) tools/build_dashboard.py | $(READY)
+	@$(BIN)/python tools/build_dashboard.py
 
 # Apart from the rest: only those who build the documentation need it.
 $(DOCS): $(READY)
