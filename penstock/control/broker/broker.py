@@ -13,14 +13,18 @@ from penstock.control.api.topics import (
     GroupReset,
     MessageList,
     MessageQuery,
+    NewTopic,
     Produced,
     Record,
+    TailQuery,
     Topic,
     TopicList,
 )
 
 if TYPE_CHECKING:
     from penstock.control.broker.client import KafkaClient
+    from penstock.control.broker.tail import Tail
+    from penstock.control.broker.topics import Topics
 
 
 class Broker:
@@ -36,17 +40,31 @@ class Broker:
 
     def topics(self, *, internal: bool = False) -> TopicList:
         """List the topics."""
-        return self._client.topics(internal=internal)
+        return self._topics.summaries(internal=internal)
 
     def topic(self, name: str) -> Topic:
         """Return a topic with its partitions and its configuration."""
-        return self._client.topic(name)
+        return self._topics.describe(name)
+
+    def create_topic(self, new: NewTopic) -> Topic:
+        """Create a topic; one that exists is a BrokerRefused."""
+        return self._topics.create(new)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records."""
+        self._topics.delete(name)
 
     def messages(self, topic: str, query: MessageQuery) -> MessageList:
         """Read records of a topic."""
         from penstock.control.broker.messages import read_messages
 
         return read_messages(self._client, topic, query)
+
+    def tail(self, topic: str, query: TailQuery) -> Tail:
+        """Return the records that are written to a topic from now on."""
+        from penstock.control.broker.tail import Tail
+
+        return Tail(self._client, topic, query)
 
     def produce(self, topic: str, record: Record) -> Produced:
         """Write a record, and return once the broker has it."""
@@ -76,6 +94,12 @@ class Broker:
     def _client(self) -> KafkaClient:
         with self._starting:
             return self._started
+
+    @cached_property
+    def _topics(self) -> Topics:
+        from penstock.control.broker.topics import Topics
+
+        return Topics(self._client)
 
     @cached_property
     def _started(self) -> KafkaClient:

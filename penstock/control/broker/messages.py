@@ -12,8 +12,9 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from penstock.control.api.topics import Header, Message, MessageList, MessageQuery, Produced, Record
+from penstock.control.api.topics import Header, Message, MessageList, MessageQuery, Produced, Record, TailQuery
 from penstock.control.broker.client import SECONDS, KafkaClient
+from penstock.control.broker.documents import document_of
 from penstock.control.broker.positions import start_offsets
 
 MOST_SCANNED = 100_000
@@ -34,8 +35,8 @@ def read_messages(
     found: list[Message] = []
     with client.translated(f"topic '{topic}'"):
         for record in reading:
-            if _wanted(record, query):
-                found.append(_message(record))
+            if is_wanted(record, query):
+                found.append(message_of(record))
             if len(found) >= query.limit and not newest:
                 break
     order = sorted(found, key=lambda each: (each.timestamp or _EPOCH, each.partition, each.offset))
@@ -76,11 +77,11 @@ class _Reading:
         self.scanned, self.complete = 0, False
 
     def __iter__(self) -> Iterator[KafkaMessage]:
-        consumer = self._consumer()
+        reader = consumer(self._client, self._topic, self._starts)
         left = set(self._starts)
         try:
             while left and self.scanned < MOST_SCANNED and self._clock() < self._deadline:
-                for record in consumer.consume(_BATCH, 0.2):
+                for record in reader.consume(_BATCH, 0.2):
                     error = record.error()
                     if error is None:
                         self.scanned += 1
@@ -91,20 +92,22 @@ class _Reading:
                         raise KafkaException(error)
             self.complete = not left
         finally:
-            consumer.close()
+            reader.close()
 
-    def _consumer(self) -> Consumer:
-        consumer = Consumer(
-            self._client.config(
-                group_id=f"penstock-read-{uuid4()}",
-                enable_auto_commit=False,
-                enable_partition_eof=True,
-                auto_offset_reset="earliest",
-                isolation_level="read_committed",
-            )
+
+def consumer(client: KafkaClient, topic: str, starts: dict[int, int]) -> Consumer:
+    """Return a consumer of some partitions from these offsets on; it joins no group and commits nothing."""
+    made = Consumer(
+        client.config(
+            group_id=f"penstock-read-{uuid4()}",
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
         )
-        consumer.assign([TopicPartition(self._topic, number, start) for number, start in self._starts.items()])
-        return consumer
+    )
+    made.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
+    return made
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -121,12 +124,14 @@ def _starts(client: KafkaClient, topic: str, partitions: list[int], query: Messa
     return {number: max(first[number], ends[number] - searched) for number in partitions}
 
 
-def _wanted(record: KafkaMessage, query: MessageQuery) -> bool:
+def is_wanted(record: KafkaMessage, query: MessageQuery | TailQuery) -> bool:
+    """Return whether a record has the key and the text of a query."""
     has_key = query.key is None or record.key() == query.key.encode()
     return has_key and (query.contains is None or query.contains.encode() in (_raw(record.value()) or b""))
 
 
-def _message(record: KafkaMessage) -> Message:
+def message_of(record: KafkaMessage) -> Message:
+    """Return a record as the API shows it."""
     kind, ms = record.timestamp()
     headers: list[tuple[str, Any]] = list(record.headers() or [])  # type: ignore[arg-type]
     return Message(
@@ -134,6 +139,7 @@ def _message(record: KafkaMessage) -> Message:
         offset=int(record.offset() or 0),
         timestamp=datetime.fromtimestamp(ms / 1000, UTC) if kind else None,
         headers=[Header(key=key, **_text("value", value)) for key, value in headers],
+        document=document_of(record.value()),
         **_text("key", record.key()),
         **_text("value", record.value()),
     )

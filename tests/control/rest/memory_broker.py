@@ -10,6 +10,7 @@ from penstock.control.api.topics import (
     Message,
     MessageList,
     MessageQuery,
+    NewTopic,
     Partition,
     Produced,
     Record,
@@ -17,7 +18,7 @@ from penstock.control.api.topics import (
     TopicList,
     TopicSummary,
 )
-from penstock.errors import UnknownGroup, UnknownTopic
+from penstock.errors import BrokerRefused, UnknownGroup, UnknownTopic
 from tests.control.rest.memory_manager import NOW
 
 
@@ -33,9 +34,19 @@ class MemoryBroker:
             raise UnknownTopic(message)
         return Topic(name=name, partitions=[Partition(partition=0, beginning=0, end=1, leader=1)])
 
+    def create_topic(self, new: NewTopic) -> Topic:
+        if new.name == "orders":
+            message = "topic 'orders' already exists"
+            raise BrokerRefused(message)
+        return Topic(name=new.name, partitions=[], config={**new.config})
+
+    def delete_topic(self, name: str) -> None:
+        self.topic(name)
+
     def messages(self, topic: str, query: MessageQuery) -> MessageList:
         self.topic(topic)
-        return MessageList(items=[Message(partition=0, offset=0, timestamp=NOW, value="x")], scanned=1, complete=True)
+        found = Message(partition=0, offset=0, timestamp=NOW, value="1", document=1)
+        return MessageList(items=[found], scanned=1, complete=True)
 
     def produce(self, topic: str, record: Record) -> Produced:
         self.topic(topic)
