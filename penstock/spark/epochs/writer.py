@@ -28,7 +28,7 @@ from penstock.spark.epochs.ledgers import Ledgers, sync_offsets
 from penstock.spark.epochs.packed_outputs import packed_outputs
 from penstock.spark.epochs.partition_watermarks import PartitionTimes, newest_times, spark_times
 from penstock.spark.epochs.result_staging import ResultStaging, SealedEpoch, Tables
-from penstock.spark.epochs.row_accounting import RowCounts, account_rows
+from penstock.spark.epochs.row_accounting import RowCounts, account_rows, node_totals
 from penstock.spark.epochs.running_query import DroppedRows, SparkWatermark
 from penstock.spark.epochs.sink_tasks import Prepared, Preparer, epoch_of, failures, run_tasks
 from penstock.spark.epochs.timers import PendingTimers
@@ -285,6 +285,8 @@ class EpochWriter:
         progress.rows_in_per_s = rows_in / seconds
         progress.rows_out_per_s = rows_out / seconds
         progress.epoch_ms = round(seconds * 1000)
+        for name, node in progress.nodes.items():
+            node.rows_in_per_s = counted.get(name, {}).get("rows_in", 0) / seconds
         self.progress = progress
 
     def _progress(self, number: int, totals: Totals) -> Progress:
@@ -298,6 +300,7 @@ class EpochWriter:
             late=sum(node.get("late", 0) for node in total),
             rejected=sum(node.get("rejected", 0) for node in total),
             filtered=sum(node.get("filtered", 0) for node in total),
+            nodes=node_totals(totals, self.graph),
         )
 
 

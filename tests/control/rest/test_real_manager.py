@@ -87,7 +87,13 @@ def test_a_job_is_submitted_watched_stopped_and_deleted(running: tuple[str, Runn
     wait_for(lambda: api.get("/jobs/numbers/epochs").json()["items"], "there is no epoch")
     assert api.get(f"/jobs/{job}").json()["pid"]
     assert api.get("/jobs/numbers/plan").json()["plan"]
-    assert [node["name"] for node in api.get("/jobs/numbers/nodes").json()["items"]] == ["items", "filter", "console"]
+    with connect(f"{url}/api/v1/events?job={job}", proxy=None) as socket:
+        epoch = next(event for event in map(json.loads, socket) if event["kind"] == "epoch")
+        assert epoch["nodes"]["filter"]["in"] == epoch["nodes"]["filter"]["used"] >= 10
+        wait_for(lambda: after(api, epoch["epoch"]), "the epoch is not stored")
+        nodes = api.get("/jobs/numbers/nodes").json()
+        assert [node["name"] for node in nodes["items"]] == ["items", "filter", "console"]
+        assert nodes["items"][1]["counts"]["in"] >= epoch["nodes"]["filter"]["in"]
     stopped = api.post("/jobs/numbers/stop", json={"savepoint": "friday"})
     assert stopped.status_code == 202
     wait_for(lambda: state_of(api, job) == "STOPPED", "the job does not stop")
@@ -108,6 +114,12 @@ def test_a_job_is_submitted_watched_stopped_and_deleted(running: tuple[str, Runn
     assert api.delete("/jobs/numbers").status_code == 202
     wait_for(lambda: api.get(f"/jobs/{job}").status_code == 404, "the job is still there")
     assert "delete_job" in [entry["action"] for entry in api.get("/audit").json()["items"]]
+
+
+def after(api: httpx.Client, epoch: int) -> bool:
+    """Say whether the nodes of an epoch are stored."""
+    found = api.get("/jobs/numbers/nodes").json()["epoch"]
+    return found is not None and found >= epoch
 
 
 def test_a_mistake_in_a_pipeline_is_the_error_that_explain_prints(api: httpx.Client) -> None:

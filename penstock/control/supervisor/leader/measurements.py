@@ -23,6 +23,7 @@ _GAUGES = {
     "state_bytes": "state_size_bytes",
     "lag": "source_lag_rows",
 }
+_NODE_GAUGES = {"state_rows": "state_rows", "state_bytes": "state_size_bytes"}
 _NEWEST = ("epoch", "duration_ms", "watermark", "phases")
 _TOTALS = ("rows_in", "rows_out", "late", "rejected", "filtered")
 # Phases of an epoch in which its checkpoint is written, as Spark names them.
@@ -43,6 +44,7 @@ class JobMeasurements:
     busy_ms: float = 0.0
     _sampled: tuple[float, float, float] | None = None
     partition_lags: dict[tuple[str, str], float] = field(default_factory=dict)
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def take_progress(self, progress: Mapping[str, Any]) -> None:
         """Take what a heartbeat has of the job: totals and the newest epoch."""
@@ -61,6 +63,8 @@ class JobMeasurements:
         self.progress |= {name: totals[name] for name in _TOTALS if name in totals}
         self.progress |= {name: message[name] for name in _NEWEST if name in message}
         self._take_lags(message)
+        if isinstance(message.get("nodes"), Mapping):
+            self.nodes = dict(message["nodes"])
         number = int(message.get("epoch", -1))
         if number <= self.newest_epoch:
             return False
@@ -98,6 +102,13 @@ class JobMeasurements:
                 yield metric, float(value)
         if self.memory:
             yield "memory_bytes", float(self.memory)
+
+    def node_values(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the metrics of single nodes: metric, node and value."""
+        for node, figures in self.nodes.items():
+            for name, metric in _NODE_GAUGES.items():
+                if figures.get(name) is not None:
+                    yield metric, node, float(figures[name])
 
 
 def checkpoint_ms(phases: Any) -> float | None:
@@ -139,6 +150,8 @@ class Measurements:
         if known is not None:
             for metric, value in (*known.values(), *known.rates(now)):
                 yield StoredSample(status.id, metric, now, value)
+            for metric, node, value in known.node_values():
+                yield StoredSample(status.id, metric, now, value, node)
             if status.parallelism is not None:
                 yield StoredSample(status.id, "parallelism", now, float(status.parallelism))
             duration = known.progress.get("duration_ms")
@@ -159,6 +172,7 @@ class Measurements:
         known = self.jobs.get(status.id)
         if known is not None:
             yield from (Sample(metric, value, labels) for metric, value in known.values())
+            yield from (Sample(metric, value, {**labels, "node": node}) for metric, node, value in known.node_values())
             yield Sample("rows_per_second", float(known.progress.get("rows_in_per_s") or 0), labels)
             yield Sample("processing_latency_seconds", known.latency, labels)
             yield Sample("checkpoint_duration_seconds", known.checkpoint, labels)

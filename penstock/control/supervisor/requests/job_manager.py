@@ -105,7 +105,8 @@ class JobManager:
         """Return the nodes of a version's plan."""
         found = self._find(job)
         stored = self._store.versions.get(found.id, version or found.version)
-        return NodeList(version=stored.number, items=node_views.node_views(stored.plan or {}))
+        figures = self._store.nodes.find(found.id) if stored.number == found.version else None
+        return node_views.node_list(stored, found, figures)
 
     def versions(self, job: str, paging: Paging) -> Page[Version]:
         """Return the versions of a job, the newest first."""

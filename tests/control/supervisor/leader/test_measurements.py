@@ -55,6 +55,20 @@ def test_all_that_is_measured_is_on_the_page() -> None:
     assert 'penstock_job_state{job="j1",name="prices",state="RUNNING"} 1.0' in page
 
 
+def test_the_state_of_single_nodes_is_in_series_and_on_the_page() -> None:
+    measured = Measurements()
+    nodes = {"vwap": {"in": 5, "used": 5, "state_rows": 3, "state_bytes": 400}, "filter": {"state_rows": None}}
+    measured.of("j1", "prices").take_epoch(epoch(0, 100, state_rows=3, nodes=nodes), "j1-1")
+    stored = [sample for sample in measured.stored_samples(STATUS, 200.0) if sample.metric.startswith("state_")]
+    assert [(sample.metric, sample.node, sample.value) for sample in stored] == [
+        ("state_rows", "", 3.0),
+        ("state_rows", "vwap", 3.0),
+        ("state_size_bytes", "vwap", 400.0),
+    ]
+    page = render(measured.page_samples(STATUS, "prices", 200.0)).decode()
+    assert 'penstock_state_size_bytes{job="j1",name="prices",node="vwap"} 400.0' in page
+
+
 def test_a_job_stalls_if_no_epoch_comes_although_there_is_input() -> None:
     now = [0.0]
     detector = StallDetector(60, lambda: now[0])
