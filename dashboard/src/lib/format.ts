@@ -90,10 +90,14 @@ export function timeOfDay(time: string | number | null | undefined): string {
   return time === null || time === undefined ? NONE : clock.format(new Date(time));
 }
 
-/** Date and time, local; the end of input (year 9999) is said as such. */
+/** Date and time, local. */
 export function dateTime(time: string | null | undefined): string {
-  if (!time) return NONE;
-  return time.startsWith('9999') ? 'end of input' : day.format(new Date(time));
+  return time ? day.format(new Date(time)) : NONE;
+}
+
+/** A watermark: at the end of input there is none any more. */
+export function watermark(of: { watermark: string | null; ended_input: boolean }): string {
+  return of.ended_input ? 'end of input' : dateTime(of.watermark);
 }
 
 /** 0.123 -> "12%" */

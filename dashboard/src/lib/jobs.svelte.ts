@@ -94,6 +94,7 @@ export function epochChanges(event: JobEvent): Partial<Job> {
     rows_per_second: event.rows_in_per_s as number | null,
     epoch: event.epoch as number,
     watermark: event.watermark as string | null,
+    ended_input: Boolean(event.ended_input),
   };
   return event.lag === null || event.lag === undefined ? changes : { ...changes, lag: event.lag as number };
 }

@@ -52,6 +52,7 @@ export interface Job {
   rows_per_second: number | null;
   epoch: number | null;
   watermark: string | null;
+  ended_input: boolean;
   checkpoint: string | null;
   waiting_for: string | null;
   restart_at: string | null;
@@ -86,10 +87,13 @@ export interface JobNode {
   inputs: string[];
   detail: string;
   columns: Record<string, string> | null;
+  target: string | null;
+  warning: string | null;
   stateful: boolean;
   state_rows: number | null;
   state_bytes: number | null;
   watermark: string | null;
+  ended_input: boolean;
   rate: number | null;
   backpressure: number | null;
   counts: Counts | null;
@@ -126,6 +130,7 @@ export interface Epoch {
   duration_ms: number;
   phases: Record<string, number>;
   watermark: string | null;
+  ended_input: boolean;
 }
 
 export interface Checkpoint {
