@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.topics.connection import Connection
+from penstock.control.api.queries import QueryRequest
 from penstock.control.api.topics import (
     Group,
     GroupList,
@@ -23,6 +25,7 @@ from penstock.control.api.topics import (
 
 if TYPE_CHECKING:
     from penstock.control.broker.client import KafkaClient
+    from penstock.control.broker.console import Answer, Console
     from penstock.control.broker.tail import Tail
     from penstock.control.broker.topics import Topics
 
@@ -56,9 +59,24 @@ class Broker:
 
     def messages(self, topic: str, query: MessageQuery) -> MessageList:
         """Read records of a topic."""
+        from penstock.control.broker.filtered_messages import filter_messages
         from penstock.control.broker.messages import read_messages
 
+        if query.where is not None:
+            return filter_messages(self._client, self._console, topic, query)
         return read_messages(self._client, topic, query)
+
+    def query(self, request: QueryRequest, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Answer:
+        """Start to answer a query; `rows` are those of tables that are no topics. Raise what is wrong with it."""
+        sources = {name: source.model_dump(by_alias=True) for name, source in request.sources.items()}
+        given = {name: {"rows": list(found)} for name, found in rows.items()}
+        asked = {"kind": "query", "sql": request.sql, "limit": request.limit, "sources": sources | given}
+        return self._console.ask(asked, request.timeout)
+
+    def close(self) -> None:
+        """End what waits for the next query."""
+        if "_console" in self.__dict__:
+            self._console.close()
 
     def tail(self, topic: str, query: TailQuery) -> Tail:
         """Return the records that are written to a topic from now on."""
@@ -94,6 +112,12 @@ class Broker:
     def _client(self) -> KafkaClient:
         with self._starting:
             return self._started
+
+    @cached_property
+    def _console(self) -> Console:
+        from penstock.control.broker.console import Console
+
+        return Console(self.connection)
 
     @cached_property
     def _topics(self) -> Topics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -29,9 +29,9 @@ def read_messages(
 ) -> MessageList:
     """Read records from a position on, or the newest; stop at the limit, or at the bounds of one request."""
     partitions = client.partitions(topic, query.partition)
-    starts = _starts(client, topic, partitions, query)
+    starts = first_offsets(client, topic, partitions, query)
     reading = _Reading(client, topic, starts, clock() + MOST_SECONDS, clock)
-    newest = query.start == "end" and query.offset is None and query.time is None
+    newest = wants_newest(query)
     found: list[Message] = []
     with client.translated(f"topic '{topic}'"):
         for record in reading:
@@ -39,9 +39,15 @@ def read_messages(
                 found.append(message_of(record))
             if len(found) >= query.limit and not newest:
                 break
+    return MessageList(
+        items=in_order(found, query.limit, newest=newest), scanned=reading.scanned, complete=reading.complete
+    )
+
+
+def in_order(found: Iterable[Message], limit: int, *, newest: bool) -> list[Message]:
+    """Return messages by their times; only the newest, or the first."""
     order = sorted(found, key=lambda each: (each.timestamp or _EPOCH, each.partition, each.offset))
-    items = order[-query.limit :] if newest else order
-    return MessageList(items=items, scanned=reading.scanned, complete=reading.complete)
+    return order[-limit:] if newest else order[:limit]
 
 
 def produce(client: KafkaClient, topic: str, record: Record) -> Produced:
@@ -113,13 +119,19 @@ def consumer(client: KafkaClient, topic: str, starts: dict[int, int]) -> Consume
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _starts(client: KafkaClient, topic: str, partitions: list[int], query: MessageQuery) -> dict[int, int]:
+def wants_newest(query: MessageQuery) -> bool:
+    """Return whether a query asks for the end of a topic."""
+    return query.start == "end" and query.offset is None and query.time is None
+
+
+def first_offsets(client: KafkaClient, topic: str, partitions: list[int], query: MessageQuery) -> dict[int, int]:
+    """Return where to begin to read each partition."""
     if query.offset is not None or query.time is not None:
         return start_offsets(client, topic, partitions, offset=query.offset, time=query.time)
     first = start_offsets(client, topic, partitions, to="beginning")
     if query.start == "beginning":
         return first
-    searched = max(query.limit, NEWEST_SEARCHED if query.key or query.contains else 0)
+    searched = max(query.limit, NEWEST_SEARCHED if query.key or query.contains or query.where else 0)
     ends = start_offsets(client, topic, partitions, to="end")
     return {number: max(first[number], ends[number] - searched) for number in partitions}
 
@@ -134,14 +146,22 @@ def message_of(record: KafkaMessage) -> Message:
     """Return a record as the API shows it."""
     kind, ms = record.timestamp()
     headers: list[tuple[str, Any]] = list(record.headers() or [])  # type: ignore[arg-type]
+    where = (int(record.partition() or 0), int(record.offset() or 0))
+    return shown_message(*where, ms if kind else None, record.key(), record.value(), headers)
+
+
+def shown_message(
+    partition: int, offset: int, ms: int | None, key: Any, value: Any, headers: Iterable[tuple[str, Any]]
+) -> Message:
+    """Return the parts of a record as the API shows them: `ms` is its timestamp."""
     return Message(
-        partition=int(record.partition() or 0),
-        offset=int(record.offset() or 0),
-        timestamp=datetime.fromtimestamp(ms / 1000, UTC) if kind else None,
-        headers=[Header(key=key, **_text("value", value)) for key, value in headers],
-        document=document_of(record.value()),
-        **_text("key", record.key()),
-        **_text("value", record.value()),
+        partition=partition,
+        offset=offset,
+        timestamp=datetime.fromtimestamp(ms / 1000, UTC) if ms is not None else None,
+        headers=[Header(key=name, **_text("value", data)) for name, data in headers],
+        document=document_of(value),
+        **_text("key", key),
+        **_text("value", value),
     )
 
 

@@ -20,8 +20,11 @@ from penstock.control.rest import (
     message_stream,
     nodes,
     plans,
+    queries,
+    samples,
     session,
     topics,
+    versions,
 )
 from penstock.control.rest.audit import Audit
 from penstock.control.rest.body_limits import BODY_SIZES, BodyLimits, BodySizes
@@ -65,7 +68,22 @@ def create_app(
     app = FastAPI(openapi_url=SCHEMA_PATH, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.manager, app.state.broker, app.state.event_texts = manager, broker, events.EventTexts()
     app.state.access = access = access or NoTokens()
-    for noun in (session, jobs, plans, nodes, commands, history, logs, events, cluster, topics, message_stream):
+    for noun in (
+        session,
+        samples,
+        versions,
+        jobs,
+        plans,
+        nodes,
+        commands,
+        history,
+        logs,
+        events,
+        cluster,
+        topics,
+        message_stream,
+        queries,
+    ):
         app.include_router(noun.router, prefix=PREFIX)
     app.include_router(cluster.probes)
     handle_errors(app)
