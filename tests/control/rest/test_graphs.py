@@ -57,3 +57,21 @@ def test_sparklines_are_of_all_jobs(api: httpx.Client) -> None:
         "items": [{"job": "job0001", "points": [[1.0, 2.0]]}],
     }
     assert api.get("/sparklines", params={"minutes": 0}).status_code == 422
+
+
+def test_rows_of_a_job_are_shown_and_rejected_ones_sent_back(manager: MemoryManager, api: httpx.Client) -> None:
+    manager.add("vwap")
+    assert api.get("/jobs/vwap/nodes/sink prices/sample").json()["rows"] == [{"n": 1}]
+    assert api.get("/jobs/vwap/diverted", params={"kind": "late"}).json()["kind"] == "late"
+    assert api.get("/jobs/vwap/diverted", params={"kind": "lost"}).status_code == 422
+    assert api.post("/jobs/vwap/replay", json={"kind": "rejected", "limit": 2}).json()["replayed"] == 2
+
+
+def test_the_source_of_a_version_is_for_operators_only() -> None:
+    manager = MemoryManager()
+    manager.add("vwap")
+    with serving(create_app(manager, OneToken())) as url, httpx.Client(trust_env=False) as client:
+        client.headers["Authorization"] = "Bearer right"
+        assert client.get(f"{url}/api/v1/jobs/vwap/versions/1/source").status_code == 403
+        assert client.get(f"{url}/api/v1/jobs/vwap/versions/1/difference?to=2").json()["state"] == "kept"
+        assert client.post(f"{url}/api/v1/jobs/vwap/replay", json={}).status_code == 403
