@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from penstock.errors import PipelineError
 from penstock.pipeline import Pipeline
 from penstock.plan.graph import upstream
+from penstock.query.select import build
 from penstock.sinks import console
-from penstock.sql import sql
 from penstock.sql_console.statement import Statement
 from penstock.sql_console.tables import Table
 from penstock.stream import Stream
@@ -47,7 +47,7 @@ def job_code(statement: Statement, tables: Sequence[Table]) -> str:
 
 
 def _pipeline(statement: Statement, tables: Sequence[Table]) -> Pipeline:
-    result = sql(statement.job_text, **{table.name: table.timed for table in tables})
+    result = build(statement.job_text, {table.name: table.timed for table in tables})
     return Pipeline(_NAME, result.to(console()))
 
 

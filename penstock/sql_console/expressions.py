@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError
 
 from penstock.errors import BadExpression
 from penstock.plan.sql_expressions.parsing import parse
@@ -37,7 +37,7 @@ class Expressions:
         if tree.find(*_FOREIGN):
             raise needs_spark(text)
         try:
-            made = tree.sql("duckdb", unsupported_level=None)
+            made = tree.sql("duckdb", unsupported_level=ErrorLevel.RAISE)
         except SqlglotError:
             raise needs_spark(text) from None
         if text not in self.approximate:

@@ -80,9 +80,11 @@ def _common(kinds: list[Type]) -> Type:
 
 
 def _distinct(fields: dict[str, list[Type]]) -> dict[str, list[Type]]:
-    """Return the fields without those that differ from another in case only, which SQL cannot tell apart."""
-    seen: set[str] = set()
-    return {name: kinds for name, kinds in fields.items() if not (name.casefold() in seen or seen.add(name.casefold()))}
+    """Return the fields without those that differ from an earlier one in case only, which SQL cannot tell apart."""
+    first: dict[str, str] = {}
+    for name in fields:
+        first.setdefault(name.casefold(), name)
+    return {name: fields[name] for name in first.values()}
 
 
 def _known(kind: Type) -> Type:

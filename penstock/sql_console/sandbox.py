@@ -12,7 +12,7 @@ ADDRESS_BYTES = 3 * 1024**3
 _CPU_SECONDS = 60
 # Only standard error is a file.
 _FILE_BYTES = 100_000
-_CLOSED = {
+_CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",

@@ -159,7 +159,7 @@ def shown_message(
         offset=offset,
         timestamp=datetime.fromtimestamp(ms / 1000, UTC) if ms is not None else None,
         headers=[Header(key=name, **_text("value", data)) for name, data in headers],
-        document=document_of(value),
+        json=document_of(value),
         **_text("key", key),
         **_text("value", value),
     )

@@ -87,7 +87,7 @@ class Topics:
 
     def _sizes(self, cluster: ClusterMetadata) -> Sizes | None:
         """Return the sizes of partitions; None if this user may not see them, or the broker does not tell."""
-        addresses = [(each.host, each.port) for each in cluster.brokers.values()]
+        addresses = [(str(each.host), each.port) for each in cluster.brokers.values()]
         try:
             return partition_sizes(self._client.connection, addresses)
         except KafkaException:
