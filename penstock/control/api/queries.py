@@ -13,7 +13,7 @@ Sql = Annotated[str, StringConstraints(min_length=1, max_length=20_000, pattern=
 
 
 class QuerySource(Request):
-    """What a table of a query is: records of a topic, or the state of a node of a job.
+    """What a table of a query is: records of a topic, or rows of a node of a job.
 
     Without a schema, the types are those of the JSON documents that are read.
     """
@@ -23,7 +23,7 @@ class QuerySource(Request):
     start: str = Field(default="end", alias="from", pattern="^(beginning|end)$", description="oldest or newest records")
     limit: int = Field(default=10_000, ge=1, le=100_000, description="most records that are read")
     job: JobName | None = None
-    node: Text | None = Field(default=None, description="of the job: a node with state")
+    node: Text | None = Field(default=None, description="of the job: its state, or the newest rows of a source or sink")
 
     @model_validator(mode="after")
     def _one_kind(self) -> QuerySource:
