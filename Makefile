@@ -6,6 +6,7 @@ READY   := $(VENV)/.ready
 DOCS    := $(VENV)/.docs
 EXTRAS  := charts,state,dev
 RUNS    ?= 20
+CHROMIUM ?= /usr/bin/chromium
 PAGES   := penstock/dashboard/static/index.html
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -23,6 +24,9 @@ help: ## Show this list
 setup: $(READY) pages ## Create the virtual environment, find Java or install it, and build the dashboard
 
 dashboard: $(PAGES) ## Build the pages of the dashboard into the package, with Node.js from PATH or PyPI
+
+screenshots: $(READY) $(PAGES) ## Take the pictures of the dashboard in docs/images, with real jobs and Chromium
+	$(BIN)/python tools/screenshots.py --browser $(CHROMIUM)
 
 demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by row
 	$(BIN)/penstock demo

@@ -31,8 +31,8 @@ export interface Box {
 
 /** From here on dagre takes a second or more. */
 const MANY = 150;
-const BETWEEN_LAYERS = 56;
-const BETWEEN_NODES = 22;
+const BETWEEN_LAYERS = 42;
+const BETWEEN_NODES = 18;
 
 /** Return a layout from left to right, or from top to bottom if `down`. */
 export async function layoutOf(nodes: GraphNode[], box: Box, down: boolean): Promise<Layout> {
@@ -45,7 +45,7 @@ export async function layoutOf(nodes: GraphNode[], box: Box, down: boolean): Pro
 async function byDagre(nodes: GraphNode[], box: Box, down: boolean): Promise<Layout> {
   const { graphlib, layout } = (await import('@dagrejs/dagre')).default;
   const graph = new graphlib.Graph();
-  graph.setGraph({ rankdir: down ? 'TB' : 'LR', ranksep: down ? 36 : BETWEEN_LAYERS, nodesep: BETWEEN_NODES });
+  graph.setGraph({ rankdir: down ? 'TB' : 'LR', ranksep: down ? 32 : BETWEEN_LAYERS, nodesep: BETWEEN_NODES });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const node of nodes) graph.setNode(node.id, { ...box });
   for (const node of nodes) for (const input of node.inputs) graph.setEdge(input, node.id);
