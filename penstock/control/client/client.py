@@ -17,6 +17,7 @@ from penstock.control.api.jobs import Job, Plan, Until, Version
 from penstock.control.api.pages import Page
 from penstock.control.client.connection import DEFAULT, TIMEOUT_SECONDS, Connection
 from penstock.control.client.events import events_in
+from penstock.control.client.queries import rows_in
 from penstock.control.client.responses import json_of, read
 from penstock.control.client.submission import send_submission, send_update
 from penstock.errors import JobFailed, UnknownJob, choices
@@ -224,6 +225,15 @@ class Client:
                 return
             self._sleep(POLL_SECONDS)
             command = self.command(command.id)
+
+    def query(
+        self, sql: str, *, limit: int = 200, timeout: float = 10, **sources: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a SELECT over topics; `sources` describe tables: `t={"topic": "trades", "limit": 500}`."""
+        asked = {"sql": sql, "limit": limit, "timeout": timeout, "sources": sources}
+        # It takes a moment to start, besides its own time.
+        response = self._http.request("POST", "/queries", json=asked, repeatable=True, timeout=timeout + 30)
+        return rows_in(response.text)
 
     def tokens(self) -> list[Token]:
         """Return the tokens of the job manager, without their texts."""

@@ -12,8 +12,9 @@ import pytest
 from penstock.control.api.topics import MessageQuery
 from penstock.control.broker.broker import Broker
 from penstock.control.broker.console import MOST_AT_ONCE, Console
+from penstock.control.client.client import Client
 from penstock.control.rest.app import create_app
-from penstock.errors import RequestRefused, UnknownColumn
+from penstock.errors import ExpressionFailed, RequestRefused, UnknownColumn
 from tests.connectors.kafka_topics import Topic
 from tests.control.rest.memory_manager import MemoryManager
 from tests.control.rest.serving import serving
@@ -94,6 +95,14 @@ def test_the_state_of_a_job_is_a_table(api: httpx.Client) -> None:
     state = api.get("/jobs/vwap/state").json()["rows"]
     found = rows(api, "SELECT count(*) AS n FROM s", sources={"s": {"job": "vwap"}})
     assert found == [{"n": len(state)}]
+
+
+def test_the_client_returns_rows_or_raises(api: httpx.Client) -> None:
+    with Client(str(api.base_url.copy_with(path="/"))) as client:
+        found = client.query("SELECT count(*) AS n FROM t", t={"topic": "lines"})
+        assert found == [{"n": 3}]
+        with pytest.raises(ExpressionFailed, match="Division by zero"):
+            client.query("SELECT price / (size - 3) AS x FROM trades")
 
 
 @pytest.mark.parametrize(
