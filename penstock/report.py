@@ -107,6 +107,8 @@ class Progress:
     0 if it read all, None if a source cannot count its rows. A report has the mean over the run's epochs. `phases` are
     the milliseconds of the newest epoch by what Spark did in them, under its own names, such as "addBatch".
     `partition_lags` has the lag of each partition by source, of those that have partitions. `nodes` are by name.
+    `latency_ms` has p50, p95 and p99 of the time from the timestamps of the epoch's records to its commit, where a
+    source knows these.
     """
 
     epoch: int = -1
@@ -128,6 +130,7 @@ class Progress:
     watermarks: tuple[Watermark, ...] = ()
     backpressure_ratio: float | None = None
     nodes: dict[str, NodeProgress] = field(default_factory=dict)
+    latency_ms: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

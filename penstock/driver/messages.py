@@ -93,6 +93,7 @@ def describe_progress(progress: Progress, now: float) -> Message:
         "state_rows": progress.state_rows,
         "state_bytes": progress.state_bytes,
         "backpressure": progress.backpressure_ratio,
+        "latency_ms": progress.latency_ms,
     }
 
 

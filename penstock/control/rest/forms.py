@@ -17,6 +17,11 @@ from penstock.errors import BadEntry
 
 _SUFFIXES = (".py", ".zip")
 _LONGEST_NAME = 200
+_Settings = Annotated[Json[Object], Field(description="settings of the job, a JSON object as text", examples=["{}"])]
+_Arguments = Annotated[
+    Json[Object],
+    Field(description="arguments of the entry, a JSON object as text", examples=['{"window": "30s"}']),
+]
 # A text that is JSON counts as such.
 _Policy = Annotated[Json[Object] | Text, Field(union_mode="left_to_right")]
 
@@ -41,22 +46,20 @@ class _Upload(Request):
 class PlanForm(_Upload):
     """A pipeline whose plan is wanted; nothing is stored."""
 
-    settings: Json[Object] = Field(
-        default={}, description="settings of the job, a JSON object as text", examples=["{}"]
-    )
-    arguments: Json[Object] = Field(
-        default={}, description="arguments of the entry, a JSON object as text", examples=['{"window": "30s"}']
-    )
+    settings: _Settings = {}
+    arguments: _Arguments = {}
 
     def submission(self) -> Submission:
         """Return the form without the file."""
         return Submission(**self._options())
 
 
-class SubmissionForm(PlanForm):
+class SubmissionForm(_Upload):
     """A new job: its source, and what to run of it and how."""
 
     name: Text | None = Field(default=None, description="name of the job; the pipeline's by default")
+    settings: _Settings = {}
+    arguments: _Arguments = {}
     until: Until = "stopped"
     parallelism: int | None = Field(default=None, ge=1, le=10_000)
     restart_policy: _Policy | None = Field(default=None, description="JSON, or fixed_delay:delay=5s,attempts=3")
@@ -64,6 +67,10 @@ class SubmissionForm(PlanForm):
     pool: Text | None = Field(default=None, description="jobs of one pool share a driver")
     memory: Text | None = Field(default=None, description="memory of the driver, such as 2g")
     cores: float | None = Field(default=None, gt=0, le=10_000)
+
+    def submission(self) -> Submission:
+        """Return the form without the file."""
+        return Submission(**self._options())
 
 
 class UpdateForm(_Upload):

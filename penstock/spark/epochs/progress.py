@@ -16,6 +16,7 @@ from penstock.plan.graph import Graph
 from penstock.plan.operators.stateless import Read
 from penstock.report import Progress, Watermark
 from penstock.spark.epochs.idle import IdleSources
+from penstock.spark.epochs.latency import slowest
 from penstock.spark.epochs.node_progress import QueryNodes
 from penstock.spark.epochs.watermarks import watermark
 from penstock.spark.epochs.writer import EpochWriter
@@ -104,6 +105,7 @@ def _together(parts: list[Progress]) -> Progress:
         for name in ("rows_in", "rows_out", "late", "rejected", "filtered", "rows_in_per_s", "rows_out_per_s"):
             setattr(whole, name, getattr(whole, name) + getattr(other, name))
         whole.nodes = whole.nodes | other.nodes
+        whole.latency_ms = slowest(whole.latency_ms, other.latency_ms)
     known = [part.backpressure_ratio for part in parts if part.backpressure_ratio is not None]
     whole.backpressure_ratio = max(known) if len(known) == len(parts) and known else None
     return whole

@@ -24,6 +24,7 @@ from penstock.plan.operators.stateless import Write
 from penstock.plan.physical.determinism import nondeterministic_upstream
 from penstock.report import Progress
 from penstock.spark.epochs.late_output_nodes import add_keys, apply_nodes
+from penstock.spark.epochs.latency import latency_ms
 from penstock.spark.epochs.ledgers import Ledgers, sync_offsets
 from penstock.spark.epochs.packed_outputs import packed_outputs
 from penstock.spark.epochs.partition_watermarks import PartitionTimes, newest_times, spark_times
@@ -265,6 +266,7 @@ class EpochWriter:
         if self.spark_watermark is not None:
             self.spark_watermark.follow(spark_times(self.query.context, totals.newest))
         self._report(number, counted, rows, seconds, totals)
+        self.progress.latency_ms = latency_ms(staged, time.time() * 1000)
 
     def _advanced(
         self, before: Totals, number: int, rows: dict[str, int], counted: RowCounts, observed: Mapping[str, int]

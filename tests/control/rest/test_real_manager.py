@@ -32,7 +32,7 @@ def numbers(behaviour: str = "run") -> ps.Pipeline:
     return ps.Pipeline("numbers", ps.from_items([{"n": 1}], "n bigint").filter("n > 0").to(ps.console()))
 """
 # They start processes that would load Spark, or change what the others ask for.
-NOT_HERE = {"get_state", "create_token"}
+NOT_HERE = {"get_state", "create_token", "list_diverted", "replay_rows"}
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +101,13 @@ def test_a_job_is_submitted_watched_stopped_and_deleted(running: tuple[str, Runn
         lambda: api.get(stopped.headers["location"].removeprefix("/api/v1")).json()["state"] != "open", "it is open"
     )
     assert api.get("/jobs/numbers/transitions").json()["items"][0]["to"] == "STOPPED"
+    assert api.get("/jobs/numbers/nodes/filter/sample").json()["rows"] == [{"n": 1}]
+    assert api.get("/jobs/numbers/nodes/filtre/sample").status_code == 404
+    refused = api.get("/jobs/numbers/diverted")
+    assert (refused.status_code, "no rejected_to" in refused.json()["detail"]) == (409, True)
+    assert api.post("/jobs/numbers/replay", json={"kind": "late"}).status_code == 409
+    assert api.get("/jobs/numbers/versions/1/source").text == PIPELINE
+    assert api.get("/jobs/numbers/versions/1/difference").json()["changed"] == []
     for path in (
         f"/jobs/{job}",
         "/jobs",

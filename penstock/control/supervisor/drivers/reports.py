@@ -77,7 +77,18 @@ def epoch_of(message: Mapping[str, Any], job: str, run: str) -> Epoch:
     )
 
 
-_SHOWN = ("epoch", "rows_in", "rows_out", "late", "rejected", "rows_in_per_s", "duration_ms", "watermark", "lag")
+_SHOWN = (
+    "epoch",
+    "rows_in",
+    "rows_out",
+    "late",
+    "rejected",
+    "rows_in_per_s",
+    "duration_ms",
+    "watermark",
+    "lag",
+    "latency_ms",
+)
 
 
 def shown(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,9 @@ _GAUGES = {
     "lag": "source_lag_rows",
 }
 _NODE_GAUGES = {"state_rows": "state_rows", "state_bytes": "state_size_bytes"}
-_NEWEST = ("epoch", "duration_ms", "watermark", "phases")
+_NEWEST = ("epoch", "duration_ms", "watermark", "phases", "latency_ms")
+# So many epochs between two samples; of more, the newest count.
+_MOST_LATENCIES = 1_000
 _TOTALS = ("rows_in", "rows_out", "late", "rejected", "filtered")
 # Phases of an epoch in which its checkpoint is written, as Spark names them.
 _CHECKPOINT_PHASES = ("walCommit", "commitOffsets")
@@ -45,6 +47,7 @@ class JobMeasurements:
     _sampled: tuple[float, float, float] | None = None
     partition_lags: dict[tuple[str, str], float] = field(default_factory=dict)
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    latencies: list[Mapping[str, float]] = field(default_factory=list)
 
     def take_progress(self, progress: Mapping[str, Any]) -> None:
         """Take what a heartbeat has of the job: totals and the newest epoch."""
@@ -69,6 +72,8 @@ class JobMeasurements:
         if number <= self.newest_epoch:
             return False
         self.newest_epoch = number
+        if message.get("latency_ms"):
+            self.latencies = [*self.latencies[-_MOST_LATENCIES:], message["latency_ms"]]
         self.latency.add(float(message.get("duration_ms") or 0) / 1000)
         self.busy_ms += float(message.get("duration_ms") or 0)
         written = checkpoint_ms(message.get("phases"))
@@ -93,6 +98,11 @@ class JobMeasurements:
             return
         yield "rows_per_second", (rows - before[1]) / (now - before[0])
         yield "busy_ratio", min((self.busy_ms - before[2]) / 1000 / (now - before[0]), 1.0)
+
+    def take_latencies(self) -> list[Mapping[str, float]]:
+        """Return the end-to-end latencies of the epochs since the last call."""
+        found, self.latencies = self.latencies, []
+        return found
 
     def values(self) -> Iterator[tuple[str, float]]:
         """Yield the metrics that have one value for the whole job."""
@@ -152,6 +162,9 @@ class Measurements:
                 yield StoredSample(status.id, metric, now, value)
             for metric, node, value in known.node_values():
                 yield StoredSample(status.id, metric, now, value, node)
+            for latency in known.take_latencies():
+                for name, value in latency.items():
+                    yield StoredSample(status.id, f"latency_{name}_ms", now, float(value))
             if status.parallelism is not None:
                 yield StoredSample(status.id, "parallelism", now, float(status.parallelism))
             duration = known.progress.get("duration_ms")
@@ -175,6 +188,8 @@ class Measurements:
             yield from (Sample(metric, value, {**labels, "node": node}) for metric, node, value in known.node_values())
             yield Sample("rows_per_second", float(known.progress.get("rows_in_per_s") or 0), labels)
             yield Sample("processing_latency_seconds", known.latency, labels)
+            for percentile, value in (known.progress.get("latency_ms") or {}).items():
+                yield Sample(f"latency_{percentile}_ms", float(value), labels)
             yield Sample("checkpoint_duration_seconds", known.checkpoint, labels)
             for (source, partition), rows in known.partition_lags.items():
                 yield Sample("source_partition_lag_rows", rows, {**labels, "source": source, "partition": partition})

@@ -69,6 +69,18 @@ def test_the_state_of_single_nodes_is_in_series_and_on_the_page() -> None:
     assert 'penstock_state_size_bytes{job="j1",name="prices",node="vwap"} 400.0' in page
 
 
+def test_latencies_of_all_epochs_between_two_samples_are_in_series_once() -> None:
+    measured = Measurements()
+    job = measured.of("j1", "prices")
+    for number, p99 in enumerate((30.0, 50.0)):
+        job.take_epoch(epoch(number, 10, latency_ms={"p50": 10.0, "p99": p99}), "j1-1")
+    found = [sample.value for sample in measured.stored_samples(STATUS, 200.0) if sample.metric == "latency_p99_ms"]
+    assert found == [30.0, 50.0]
+    assert not [one for one in measured.stored_samples(STATUS, 210.0) if one.metric.startswith("latency_")]
+    page = render(measured.page_samples(STATUS, "prices", 200.0)).decode()
+    assert 'penstock_latency_p99_seconds{job="j1",name="prices"} 0.05' in page
+
+
 def test_a_job_stalls_if_no_epoch_comes_although_there_is_input() -> None:
     now = [0.0]
     detector = StallDetector(60, lambda: now[0])
