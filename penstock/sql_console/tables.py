@@ -14,6 +14,7 @@ from penstock.connectors.topics.payloads import Payloads, row_schema
 from penstock.contracts import Rejected
 from penstock.errors import BadSchema
 from penstock.plan.sql_expressions.types import read
+from penstock.query.parsing import NODE
 from penstock.schema import Field, Schema
 from penstock.sources import from_items, read_topic
 from penstock.sql_console.inference import SAMPLED, infer_schema
@@ -22,6 +23,7 @@ from penstock.stream import Stream
 
 MOST_ROWS = 100_000
 _INCLUDED = ("key", "headers", "partition", "offset", "timestamp")
+_OF_RECORDS = {"value", *(f"_{name}" for name in _INCLUDED)}
 _TIMES = ("bigint", "double", "string")
 _DELAY = "10s"
 
@@ -93,6 +95,9 @@ def _schema(spec: Mapping[str, Any], records: Records, wanted: Wanted) -> tuple[
     """Return the schema of the payloads and their format."""
     if spec.get("schema"):
         return Schema(str(spec["schema"])), "json"
+    if not records.count and wanted.columns - _OF_RECORDS:
+        message = "the topic has no records, so that its columns are not known"
+        raise BadSchema(message, node=NODE, hint='give its schema: "symbol string, price double"')
     found = infer_schema(_sample(records))
     if found is not None:
         return _with_times(found, wanted), "json"

@@ -93,7 +93,10 @@ class Answer:
     def __next__(self) -> dict[str, Any]:
         if self._done:
             raise StopIteration
-        line = self._process.output.readline()
+        try:
+            line = self._process.output.readline()
+        except ValueError:  # closed by another thread, for the client has left
+            line = b""
         if not line:
             raise self._ended()
         found: dict[str, Any] = json.loads(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from penstock.control.api.topics import Message, MessageList, MessageQuery
@@ -30,11 +31,10 @@ def filter_messages(client: KafkaClient, console: Console, topic: str, query: Me
     }
     messages: list[Message] = []
     end: dict[str, Any] = {"scanned": 0, "complete": False}
-    for line in console.ask(request, MOST_SECONDS):
-        messages += map(_message, line.get("messages", ()))
-        if line.get("done"):
-            end = line
-            break
+    with closing(console.ask(request, MOST_SECONDS)) as answer:
+        for line in answer:
+            messages += map(_message, line.get("messages", ()))
+            end = line if line.get("done") else end
     items = in_order(messages, query.limit, newest=newest)
     return MessageList(items=items, scanned=end["scanned"], complete=end["complete"])
 
