@@ -31,7 +31,7 @@ export interface Box {
 
 /** From here on dagre takes a second or more. */
 const MANY = 150;
-const BETWEEN_LAYERS = 42;
+const BETWEEN_LAYERS = 34;
 const BETWEEN_NODES = 18;
 
 /** Return a layout from left to right, or from top to bottom if `down`. */

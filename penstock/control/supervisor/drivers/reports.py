@@ -97,9 +97,10 @@ def shown(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown_nodes(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what subscribers of one job get besides: its nodes."""
+    """Return what subscribers of one job get besides: its nodes, and the phases of the epoch."""
     found = message.get("nodes") or {}
-    return {"nodes": {name: {**node, **watermark_of(node.get("watermark"))} for name, node in found.items()}}
+    nodes = {name: {**node, **watermark_of(node.get("watermark"))} for name, node in found.items()}
+    return {"nodes": nodes, "phases": message.get("phases") or {}}
 
 
 def watermark_of(text: Any) -> dict[str, Any]:
