@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dashboard screenshots demo test test-slow lint format docs bench bench-scale bench-log bench-peers crash crash-log crash-control clean
+.PHONY: help setup dashboard browser screenshots demo test test-slow lint format docs bench bench-scale bench-log bench-peers crash crash-log crash-control clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,11 @@ help: ## Show this list
 setup: $(READY) pages ## Create the virtual environment, find Java or install it, and build the dashboard
 
 dashboard: $(PAGES) ## Build the pages of the dashboard into the package, with Node.js from PATH or PyPI
+
+browser: ## Install Chromium for the tests of the dashboard, where apt is there and may
+	@command -v chromium chromium-browser google-chrome chrome >/dev/null && exit 0; \
+	command -v apt-get >/dev/null && test "$$(id -u)" = 0 && apt-get install -y --no-install-recommends chromium || { \
+		echo "Install Chromium, as with: sudo apt-get install chromium. Without it the browser tests are skipped." >&2; exit 1; }
 
 screenshots: $(READY) $(PAGES) ## Take the pictures of the dashboard in docs/images, with real jobs and Chromium
 	$(BIN)/python tools/screenshots.py --browser $(CHROMIUM)
