@@ -19,8 +19,9 @@ export interface DivertedRow {
   node: string | null;
   reason: string | null;
   source: string | null;
-  partition: number | string | null;
-  offset: number | string | null;
+  /** `TOPIC/PARTITION@OFFSET` or `FILE:BYTE`. */
+  position: string | null;
+  epoch: number | null;
   raw_base64: string | null;
   row: Record<string, unknown> | null;
 }
@@ -34,7 +35,11 @@ export interface Diverted {
 
 export interface Replayed {
   replayed: number;
-  to: string | Record<string, string> | null;
+  to: string | null;
+  /** Rows that were replayed before. */
+  before: number;
+  /** Rows that cannot be replayed. */
+  lost: { node: string; reason: string; rows: number }[];
 }
 
 export const state = {
