@@ -38,6 +38,7 @@ demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by r
 
 # Two at a time: much of a test is waiting for a JVM. A file's tests stay together, for they share servers.
 test: $(READY) pages ## Run the tests
+	@$(MAKE) --no-print-directory browser || true
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 
 test-slow: $(READY) ## Run the longer forms of tests that `make test` leaves out

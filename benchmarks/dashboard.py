@@ -57,15 +57,16 @@ def main() -> int:
     given = _arguments()
     with _server(given.jobs, given.nodes, given.rate) as url, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=given.browser, args=ARGUMENTS)
-        found = {
+        found: dict[str, Any] = {
             "assets": assets(STATIC),
             "overview": usable(browser, url, "tbody tr", given.jobs, given.runs),
             "graph": usable(browser, f"{url}/#/jobs/{LARGE}", "[data-node]", 100, given.runs),
             "live_overview": live(browser, url, "tbody tr"),
             "live_graph": live(browser, f"{url}/#/jobs/{LARGE}", "[data-node]"),
-            "memory_overview": memory(browser, url, given.minutes / 2),
-            "memory_graph": memory(browser, f"{url}/#/jobs/{LARGE}", given.minutes / 2),
         }
+        if given.minutes:
+            found["memory_overview"] = memory(browser, url, given.minutes / 2)
+            found["memory_graph"] = memory(browser, f"{url}/#/jobs/{LARGE}", given.minutes / 2)
         browser.close()
     found |= {"jobs": given.jobs, "nodes": given.nodes, "events_per_second": given.rate}
     Path(given.json).write_text(json.dumps(found, indent=2))
@@ -75,7 +76,7 @@ def main() -> int:
 
 def _reached(found: dict[str, Any]) -> bool:
     quick = all(found[page]["median_s"] < INTERACTIVE_SECONDS for page in ("overview", "graph"))
-    return quick and all(found[f"memory_{page}"]["growth"] <= GROWTH for page in ("overview", "graph"))
+    return quick and all(found[name]["growth"] <= GROWTH for name in found if name.startswith("memory"))
 
 
 def _arguments() -> argparse.Namespace:
@@ -84,7 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=1_000)
     parser.add_argument("--rate", type=float, default=50, help="events a second")
     parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--minutes", type=float, default=10, help="of the memory measurement, half of it each page")
+    parser.add_argument("--minutes", type=float, default=10, help="of the memory measurement, half each page; 0: none")
     parser.add_argument("--browser", default="/usr/bin/chromium")
     parser.add_argument("--json", default="dashboard.json")
     return parser.parse_args()

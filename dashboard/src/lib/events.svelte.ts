@@ -19,6 +19,8 @@ class Events {
   #wasOpen = false;
   #handlers = new Set<Handler>();
   #staleHandlers = new Set<() => void>();
+  /** Called when connecting fails repeatedly: perhaps the token is not valid any more. */
+  onRefused: () => void = () => {};
 
   /** Connect to the events of all jobs, or with a job's id, to those of that job, which say more. */
   watch(job: string | null): void {
@@ -96,6 +98,7 @@ class Events {
     this.#socket = null;
     this.status = 'lost';
     this.#wasOpen = true;
+    if (this.#delay > FIRST_DELAY) this.onRefused();
     const delay = this.#delay * (0.8 + 0.4 * Math.random());
     this.#delay = Math.min(this.#delay * 2, LONGEST_DELAY);
     this.#timer = setTimeout(() => this.#connect(), delay);

@@ -3,10 +3,12 @@
 import { api, problemOf, type ApiProblem } from './api';
 import { events } from './events.svelte';
 import { epochChanges } from './jobs.svelte';
-import { throttle } from './polling';
+import { poll, throttle } from './polling';
 import type { Counts, Epoch, Job, JobEvent, JobNode, JobState } from './types';
 
 const FLUSH_MS = 250;
+/** Lag and rate of a job without epochs come with heartbeats, which are not pushed. */
+const HEARTBEAT_MS = 15_000;
 /** Epochs that are kept: enough for the tables and the charts of five minutes. */
 const MOST_EPOCHS = 500;
 const COUNTS = ['in', 'used', 'filtered', 'late', 'rejected', 'duplicate', 'dropped'] as const;
@@ -61,8 +63,12 @@ export class JobData {
 
   /** Keep the job current until the returned function is called. */
   watch(): () => void {
-    void this.fetch();
-    const ends = [events.on((event) => this.#take(event)), events.onStale(() => void this.fetch())];
+    void this.fetchEpochs();
+    const ends = [
+      poll(() => Promise.all([this.fetchJob(), this.fetchNodes()]), HEARTBEAT_MS),
+      events.on((event) => this.#take(event)),
+      events.onStale(() => void this.fetch()),
+    ];
     return () => {
       ends.forEach((end) => end());
       this.#flush.cancel();

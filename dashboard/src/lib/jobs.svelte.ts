@@ -6,6 +6,8 @@ import { poll, throttle } from './polling';
 import type { Job, JobEvent, JobState } from './types';
 
 const SPARKLINE_MS = 10_000;
+/** Lag and rate of a job without epochs come with heartbeats, which are not pushed. */
+const LIST_MS = 20_000;
 const FLUSH_MS = 250;
 
 class Jobs {
@@ -35,8 +37,8 @@ class Jobs {
 
   /** Keep the jobs current until the returned function is called. */
   watch(): () => void {
-    void this.fetch();
     const ends = [
+      poll(() => this.fetch(), LIST_MS),
       events.on((event) => this.#take(event)),
       events.onStale(() => void this.fetch()),
       poll(() => this.#fetchSparklines(), SPARKLINE_MS),

@@ -13,6 +13,8 @@ class CurrentSession {
   problem = $state.raw<ApiProblem | null>(null);
 
   constructor() {
+    // A browser does not say why a WebSocket was refused; a request does.
+    events.onRefused = () => void api.session().catch(() => {});
     onRefused(() => {
       if (this.state === 'ready') this.leave('the token is no longer valid');
     });
