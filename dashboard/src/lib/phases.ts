@@ -5,7 +5,7 @@ import type { Epoch } from './types';
 export const PHASES = [
   { id: 'plan', title: 'plan', color: '--violet', names: ['latestOffset', 'getBatch', 'queryPlanning'] },
   { id: 'run', title: 'run', color: '--accent', names: ['addBatch'] },
-  { id: 'checkpoint', title: 'checkpoint', color: '--amber', names: ['walCommit', 'commitOffsets', 'commitBatch'] },
+  { id: 'checkpoint', title: 'checkpoint', color: '--amber-bright', names: ['walCommit', 'commitOffsets', 'commitBatch'] },
 ] as const;
 
 export interface Phase {
