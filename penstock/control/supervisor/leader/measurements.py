@@ -24,7 +24,7 @@ _GAUGES = {
     "lag": "source_lag_rows",
 }
 _NODE_GAUGES = {"state_rows": "state_rows", "state_bytes": "state_size_bytes"}
-_NEWEST = ("epoch", "duration_ms", "watermark", "phases", "latency_ms")
+_NEWEST = ("epoch", "duration_ms", "rows_in_per_s", "watermark", "phases", "latency_ms")
 # So many epochs between two samples; of more, the newest count.
 _MOST_LATENCIES = 1_000
 _TOTALS = ("rows_in", "rows_out", "late", "rejected", "filtered")

@@ -74,7 +74,9 @@ class Recording:
     def take_progress(self, job: StoredJob, progress: Mapping[str, Any]) -> None:
         """Take what a heartbeat says of a job."""
         measured = self.measurements.of(job.id, job.name)
-        if measured.progress != progress:
+        is_older = measured.run == job.run and int(progress.get("epoch", -1)) < measured.newest_epoch
+        # Heartbeats come every few seconds: what an epoch has reported meanwhile is newer.
+        if measured.progress != progress and not is_older:
             measured.take_progress(progress)
             self._progress[job.id] = dict(progress)
 

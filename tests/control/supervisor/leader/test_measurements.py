@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.control.store.repositories.jobs import Job
 from penstock.control.supervisor.leader.measurements import JobStatus, Measurements
+from penstock.control.supervisor.leader.recording import Recording
 from penstock.control.supervisor.leader.watchdog import StallDetector
 from penstock.observe.page import render
 
@@ -79,6 +81,18 @@ def test_latencies_of_all_epochs_between_two_samples_are_in_series_once() -> Non
     assert not [one for one in measured.stored_samples(STATUS, 210.0) if one.metric.startswith("latency_")]
     page = render(measured.page_samples(STATUS, "prices", 200.0)).decode()
     assert 'penstock_latency_p99_seconds{job="j1",name="prices"} 0.05' in page
+
+
+def test_a_heartbeat_that_is_older_than_the_newest_epoch_changes_nothing() -> None:
+    recording, job = Recording(), Job(id="j1", name="prices", run="j1-1")
+    recording.take_epoch(job, "j1-1", epoch(4, 100, rows_in_per_s=7.0))
+    known = recording.measurements.of("j1", "prices")
+    recording.take_progress(job, {"epoch": 3, "rows_in": 50, "rows_in_per_s": 5.0})
+    assert (known.progress["epoch"], known.progress["rows_in_per_s"]) == (4, 7.0)
+    recording.take_progress(job, {"epoch": 4, "rows_in": 100, "rows_in_per_s": 0.0})
+    assert known.progress["rows_in_per_s"] == 0.0
+    recording.take_progress(Job(id="j1", name="prices", run="j1-2"), {"epoch": -1, "rows_in": 100})
+    assert known.progress["epoch"] == -1
 
 
 def test_a_job_stalls_if_no_epoch_comes_although_there_is_input() -> None:
