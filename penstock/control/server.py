@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from penstock.control.broker.broker import Broker
 from penstock.control.rest.app import create_app
@@ -46,13 +47,14 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Listen:
-    """Where the server listens, with TLS if it has a certificate."""
+    """Where the server listens, with TLS if it has a certificate, and what it serves beside the API."""
 
     host: str = "127.0.0.1"
     port: int = 8081
     tls_cert: Path | None = None
     tls_key: Path | None = None
     allowed_hosts: Sequence[str] = ()
+    dashboard: ASGIApp | None = None
 
     @property
     def is_loopback(self) -> bool:
@@ -80,13 +82,14 @@ def run_up(
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     allowed_hosts: Sequence[str] = (),
+    dashboard: ASGIApp | None = None,
 ) -> None:
     """Run the event log and the job manager over one data folder until SIGINT or SIGTERM, then stop all jobs."""
     folder = DataFolder(data.absolute())
     folder.create()
     lock = FolderLock(folder.path)
     lock.acquire()
-    listen = Listen(host, port, tls_cert, tls_key, allowed_hosts)
+    listen = Listen(host, port, tls_cert, tls_key, allowed_hosts, dashboard)
     options = Options(folder, base_settings(spark_master=spark_master), spares=spares)
     log = EmbeddedLog(folder.log, port=log_port if log_port is not None or port else 0)
     try:
@@ -108,11 +111,12 @@ def run_server(
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     allowed_hosts: Sequence[str] = (),
+    dashboard: ASGIApp | None = None,
 ) -> None:
     """Run the job manager alone until SIGINT or SIGTERM; its jobs go on, and the next manager adopts them."""
     folder = DataFolder(data.absolute(), checkpoints)
     folder.create()
-    listen = Listen(host, port, tls_cert, tls_key, allowed_hosts)
+    listen = Listen(host, port, tls_cert, tls_key, allowed_hosts, dashboard)
     options = Options(folder, base_settings(log=log, spark_master=spark_master), spares=spares)
     asyncio.run(_serve(store or folder.store_url, options, listen, None))
 
@@ -177,9 +181,12 @@ async def _serve_until(
     await _until_started(server, tasks[1])
     # What was loaded is there until the end: a collection that looks at all of it is a pause for every request.
     gc.freeze()
-    print(f"job manager on {listen.url(sockets[0].getsockname()[1])}", flush=True)
+    url = listen.url(sockets[0].getsockname()[1])
+    print(f"job manager on {url}", flush=True)
     if log is not None:
         print(f"log on {log.address.bootstrap}", flush=True)
+    if listen.dashboard is not None:
+        print(f"dashboard on {url}", flush=True)
     waiting = asyncio.create_task(stop.wait())
     await asyncio.wait((waiting, *tasks), return_when=asyncio.FIRST_COMPLETED)
     await _shut_down(leadership, with_jobs=log is not None)
@@ -209,7 +216,7 @@ async def _shut_down(leadership: Leadership, *, with_jobs: bool) -> None:
 def _server(manager: JobManager, access: Access, options: Options, listen: Listen) -> uvicorn.Server:
     log = options.settings.get("log")
     hosts = (*listen.allowed_hosts, listen.host)
-    app = create_app(manager, access, Broker(log) if log else None, hosts=hosts)
+    app = create_app(manager, access, Broker(log) if log else None, hosts=hosts, dashboard=listen.dashboard)
     config = uvicorn.Config(
         app,
         log_config=None,

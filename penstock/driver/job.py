@@ -21,6 +21,7 @@ from penstock.report import Progress
 from penstock.secret_references import PREFIX
 
 POLL_SECONDS = 0.05
+IDLE_SECONDS = 10.0
 JobState = Literal["loading", "running", "stopping", "ended"]
 Emit = Callable[[str, str, Mapping[str, Any]], None]
 _log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class DriverJob:
         self.state: JobState = "loading"
         self._runtime, self._folder, self._emit, self._on_end, self._clock = runtime, folder, emit, on_end, clock
         self._run: Run | None = None
-        self._shown = Progress()
+        self._shown, self._shown_at = Progress(), clock()
         self._stopping = self._canceled = self._ending = False
         self._stop_savepoint: str | None = None
         self._created: dict[str, Message] = {}
@@ -113,11 +114,11 @@ class DriverJob:
 
     def describe(self) -> Message:
         """Return the job's state and progress for a heartbeat; asks nobody, so that it never waits."""
-        return {
-            "state": self.state,
-            "attempt": self.assignment.attempt,
-            **describe_progress(self._shown, self._clock()),
-        }
+        shown, now = self._shown, self._clock()
+        if now - self._shown_at > max(IDLE_SECONDS, 3 * shown.epoch_ms / 1000):
+            # The rates of the newest epoch are those of a moment that is over.
+            shown = replace(shown, rows_in_per_s=0.0, rows_out_per_s=0.0)
+        return {"state": self.state, "attempt": self.assignment.attempt, **describe_progress(shown, now)}
 
     # --- in threads of the job -------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class DriverJob:
         if progress.epoch > self._shown.epoch:
             self._event("epoch", describe_epoch(progress, self._shown, self._clock()))
             # A run may return the same object every time, with new counts.
-            self._shown = replace(progress)
+            self._shown, self._shown_at = replace(progress), self._clock()
 
     def _fail(self, error: BaseException, report: Message | None) -> None:
         if not isinstance(error, PenstockError):

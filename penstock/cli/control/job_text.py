@@ -35,9 +35,9 @@ def raise_failure(job: Job) -> None:
     raise JobFailed(message, hint=hint)
 
 
-def watermark_text(at: datetime | None) -> str | None:
+def watermark_text(at: datetime | None, *, ended: bool) -> str | None:
     """Format a watermark, which may be the end of input."""
-    return None if at is None else instant(at)
+    return "end of input" if ended else None if at is None else instant(at)
 
 
 def time_text(at: datetime | None) -> str | None:

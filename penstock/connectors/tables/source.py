@@ -84,6 +84,11 @@ class DatabaseTable(TableSource):
         found = self._selected()
         return arrow_table(found, self.schema, f"table {self.name} at {self.database.address}")
 
+    def first_rows(self, limit: int) -> pa.Table:
+        """Return some rows, in no order."""
+        found = self._selected(f" LIMIT {int(limit)}")
+        return arrow_table(found, self.schema, f"table {self.name} at {self.database.address}")
+
     def stamp(self) -> object:
         """The database's own change stamp, if it has one."""
         return self.database.stamp()

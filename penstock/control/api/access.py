@@ -30,6 +30,15 @@ class NewToken(Token):
     token: str = Field(description="keep it: it is not shown again")
 
 
+class Session(Response):
+    """Who asks: the holder of the token, or the local user where no token is required."""
+
+    name: str
+    role: Role
+    token_required: bool = Field(description="whether requests need a token")
+    version: str = Field(description="version of the job manager")
+
+
 class TokenRequest(Request):
     """A token to create."""
 

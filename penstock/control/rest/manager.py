@@ -15,10 +15,13 @@ from typing import Any, Protocol
 from penstock.control.api.access import AuditEntry, NewToken, Role, Secret, Token, TokenRequest
 from penstock.control.api.cluster import Cluster, Readiness
 from penstock.control.api.commands import Command, Kind
+from penstock.control.api.differences import Difference
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
 from penstock.control.api.jobs import Job, JobFilter, Plan, Submission, Update, Version
+from penstock.control.api.nodes import NodeList, PlanPreview
 from penstock.control.api.pages import Page, Paging
-from penstock.control.api.series import Series, SeriesQuery
+from penstock.control.api.samples import Diverted, DivertedQuery, NodeSample, Replay, Replayed
+from penstock.control.api.series import Series, SeriesQuery, Sparkline, SparklineQuery
 from penstock.control.api.state import StateQuery, StateTable
 
 
@@ -98,6 +101,9 @@ class JobRequests(Protocol):
     def submit(self, submission: Submission, source: Source, caller: Caller, key: IdempotencyKey | None) -> Submitted:
         """Check the plan and store the job. A key that was used for another request is a RequestRefused."""
 
+    def preview(self, submission: Submission, source: Source) -> PlanPreview:
+        """Check the plan as `submit` does, and store nothing."""
+
     def request(self, job: str, kind: Kind, arguments: Mapping[str, Any], caller: Caller) -> Command:
         """Store a command: stop, cancel, restart, rescale, savepoint or delete; `arguments` as in machine.events.
 
@@ -121,8 +127,17 @@ class JobReports(Protocol):
     def plan(self, job: str, version: int | None) -> Plan:
         """Return the plan of a version, or of the present one."""
 
+    def nodes(self, job: str, version: int | None) -> NodeList:
+        """Return the nodes of a version's plan; of the present one with the figures of the newest epoch."""
+
     def versions(self, job: str, paging: Paging) -> Page[Version]:
         """Return the versions of a job, the newest first."""
+
+    def difference(self, job: str, version: int, to: int | None) -> Difference:
+        """Return what differs between two versions; `to` is the present one by default."""
+
+    def version_source(self, job: str, version: int) -> str:
+        """Return the entry file of a version."""
 
     def epochs(self, job: str, paging: Paging) -> Page[Epoch]:
         """Return the epochs of a job, the newest first."""
@@ -154,8 +169,24 @@ class JobReports(Protocol):
     def series(self, job: str, query: SeriesQuery) -> list[Series]:
         """Return metrics of a job."""
 
+    def sparklines(self, query: SparklineQuery) -> list[Sparkline]:
+        """Return one metric of all jobs that have it, over the last minutes."""
+
     def state(self, job: str, query: StateQuery) -> StateTable:
         """Return rows of the state of a job."""
+
+
+class JobRows(Protocol):
+    """Rows of jobs, which take their code or their checkpoint to read: seconds, and bounded in time."""
+
+    def sample(self, job: str, node: str, limit: int) -> NodeSample:
+        """Return some rows of a node; RequestRefused where they exist only while the job runs."""
+
+    def diverted(self, job: str, query: DivertedQuery) -> Diverted:
+        """Return the newest rejected or late rows; RequestRefused if the pipeline has no sink for them."""
+
+    def replay(self, job: str, request: Replay) -> Replayed:
+        """Send rejected rows back to their source, each once."""
 
 
 class Operations(Protocol):
@@ -198,5 +229,5 @@ class Operations(Protocol):
         """Return the audit log, the newest first."""
 
 
-class Manager(JobRequests, JobReports, Operations, Protocol):
+class Manager(JobRequests, JobReports, JobRows, Operations, Protocol):
     """The job manager, as the routes see it."""

@@ -17,6 +17,7 @@ from penstock.control.store.repositories.exceptions import JobExceptions
 from penstock.control.store.repositories.idempotency import IdempotencyKeys
 from penstock.control.store.repositories.jobs import Jobs
 from penstock.control.store.repositories.leases import MANAGER, Leases
+from penstock.control.store.repositories.nodes import Nodes
 from penstock.control.store.repositories.repository import Connections
 from penstock.control.store.repositories.runs import Runs
 from penstock.control.store.repositories.savepoints import Savepoints
@@ -40,6 +41,7 @@ class Repositories:
         self.transitions = Transitions(connections)
         self.commands = Commands(connections)
         self.epochs = Epochs(connections)
+        self.nodes = Nodes(connections)
         self.savepoints = Savepoints(connections)
         self.exceptions = JobExceptions(connections)
         self.series = SeriesStore(connections)

@@ -254,6 +254,15 @@ audit = Table(
     sqlite_autoincrement=True,
 )
 
+nodes = Table(
+    "nodes",
+    metadata,
+    _job_key(),
+    Column("epoch", BigInteger, nullable=False),
+    Column("at", Seconds, nullable=False),
+    Column("nodes", Json, nullable=False),
+)
+
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,

@@ -61,6 +61,9 @@ class Backpressure:
             measured = [writer.number, writer.read.get(name, 0), writer.progress.epoch_ms / 1000]
             folder = self._checkpoint.messages(name)
             folder.write(rate_file(writer.query.name), json.dumps(measured).encode(), sync=False)
+            if name in writer.progress.nodes:
+                node = writer.progress.nodes[name]
+                node.backpressure_ratio = _ratio(writer.read.get(name, 0), {read: held[read]})
         ratio = _ratio(sum(writer.read.values()), held)
         writer.progress.backpressure_ratio = ratio
         if ratio is not None:

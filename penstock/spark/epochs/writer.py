@@ -25,10 +25,11 @@ from penstock.plan.operators.stateless import Write
 from penstock.plan.physical.determinism import nondeterministic_upstream
 from penstock.report import Progress
 from penstock.spark.epochs.late_output_nodes import add_keys, apply_nodes
+from penstock.spark.epochs.latency import latency_ms
 from penstock.spark.epochs.ledgers import Ledgers, sync_offsets
 from penstock.spark.epochs.partition_watermarks import PartitionTimes, newest_times, spark_times
 from penstock.spark.epochs.result_staging import ResultStaging, SealedEpoch, Tables
-from penstock.spark.epochs.row_accounting import RowCounts, account_rows
+from penstock.spark.epochs.row_accounting import RowCounts, account_rows, node_totals
 from penstock.spark.epochs.running_query import DroppedRows, SparkWatermark
 from penstock.spark.epochs.sink_tasks import Prepared, Preparer, epoch_of, failures, packed_outputs, run_tasks
 from penstock.spark.epochs.timers import PendingTimers
@@ -268,6 +269,7 @@ class EpochWriter:
         if self.spark_watermark is not None:
             self.spark_watermark.follow(spark_times(self.query.context, totals.newest))
         self._report(number, counted, rows, seconds, totals)
+        self.progress.latency_ms = latency_ms(staged, time.time() * 1000)
 
     def _advanced(
         self, before: Totals, number: int, rows: dict[str, int], counted: RowCounts, observed: Mapping[str, int]
@@ -288,6 +290,8 @@ class EpochWriter:
         progress.rows_in_per_s = rows_in / seconds
         progress.rows_out_per_s = rows_out / seconds
         progress.epoch_ms = round(seconds * 1000)
+        for name, node in progress.nodes.items():
+            node.rows_in_per_s = counted.get(name, {}).get("rows_in", 0) / seconds
         self.progress = progress
 
     def _progress(self, number: int, totals: Totals) -> Progress:
@@ -301,6 +305,7 @@ class EpochWriter:
             late=sum(node.get("late", 0) for node in total),
             rejected=sum(node.get("rejected", 0) for node in total),
             filtered=sum(node.get("filtered", 0) for node in total),
+            nodes=node_totals(totals, self.graph),
         )
 
 

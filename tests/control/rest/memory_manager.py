@@ -20,12 +20,13 @@ from penstock.control.machine.states import JobState
 from penstock.control.rest.manager import Caller, IdempotencyKey, Source, Submitted
 from penstock.control.supervisor.event_bus import EventBus, Subscription
 from penstock.errors import BadCursor, JobExists, RequestRefused, UnknownJob, choices
+from tests.control.rest.memory_graphs import MemoryGraphs
 
 T = TypeVar("T")
 NOW = datetime(2026, 11, 17, 10, 0, tzinfo=UTC)
 
 
-class MemoryManager:
+class MemoryManager(MemoryGraphs):
     """Jobs in a dict. `failure` is raised by whatever is asked next; `asked` are the commands."""
 
     def __init__(self) -> None:

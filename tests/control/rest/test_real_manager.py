@@ -35,7 +35,7 @@ def numbers(behaviour: str = "run") -> ps.Pipeline:
     return ps.Pipeline("numbers", ps.from_items([{"n": 1}], "n bigint").filter("n > 0").to(ps.console()))
 """
 # They start processes that would load Spark, or change what the others ask for.
-NOT_HERE = {"get_state", "create_token"}
+NOT_HERE = {"get_state", "create_token", "list_diverted", "replay_rows"}
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,13 @@ def test_a_job_is_submitted_watched_stopped_and_deleted(running: tuple[str, Runn
     wait_for(lambda: api.get("/jobs/numbers/epochs").json()["items"], "there is no epoch")
     assert api.get(f"/jobs/{job}").json()["pid"]
     assert api.get("/jobs/numbers/plan").json()["plan"]
+    with connect(f"{url}/api/v1/events?job={job}", proxy=None) as socket:
+        epoch = next(event for event in map(json.loads, socket) if event["kind"] == "epoch")
+        assert epoch["nodes"]["filter"]["in"] == epoch["nodes"]["filter"]["used"] >= 10
+        wait_for(lambda: after(api, epoch["epoch"]), "the epoch is not stored")
+        nodes = api.get("/jobs/numbers/nodes").json()
+        assert [node["name"] for node in nodes["items"]] == ["items", "filter", "console"]
+        assert nodes["items"][1]["counts"]["in"] >= epoch["nodes"]["filter"]["in"]
     stopped = api.post("/jobs/numbers/stop", json={"savepoint": "friday"})
     assert stopped.status_code == 202
     wait_for(lambda: state_of(api, job) == "STOPPED", "the job does not stop")
@@ -97,6 +104,13 @@ def test_a_job_is_submitted_watched_stopped_and_deleted(running: tuple[str, Runn
         lambda: api.get(stopped.headers["location"].removeprefix("/api/v1")).json()["state"] != "open", "it is open"
     )
     assert api.get("/jobs/numbers/transitions").json()["items"][0]["to"] == "STOPPED"
+    assert api.get("/jobs/numbers/nodes/filter/sample").json()["rows"] == [{"n": 1}]
+    assert api.get("/jobs/numbers/nodes/filtre/sample").status_code == 404
+    refused = api.get("/jobs/numbers/diverted")
+    assert (refused.status_code, "no rejected_to" in refused.json()["detail"]) == (409, True)
+    assert api.post("/jobs/numbers/replay", json={"kind": "late"}).status_code == 409
+    assert api.get("/jobs/numbers/versions/1/source").text == PIPELINE
+    assert api.get("/jobs/numbers/versions/1/difference").json()["changed"] == []
     for path in (
         f"/jobs/{job}",
         "/jobs",
@@ -150,6 +164,12 @@ def test_a_secret_of_the_store_reaches_the_driver_and_nobody_else(
     api.post(f"/jobs/{job}/cancel")
 
 
+def after(api: httpx.Client, epoch: int) -> bool:
+    """Say whether the nodes of an epoch are stored."""
+    found = api.get("/jobs/numbers/nodes").json()["epoch"]
+    return found is not None and found >= epoch
+
+
 def test_a_mistake_in_a_pipeline_is_the_error_that_explain_prints(api: httpx.Client) -> None:
     response = submit(api, PIPELINE.replace("n > 0", "m > 0"))
     problem = response.json()
@@ -157,6 +177,25 @@ def test_a_mistake_in_a_pipeline_is_the_error_that_explain_prints(api: httpx.Cli
     assert "unknown column 'm'" in problem["detail"]
     assert "did you mean 'n'" in problem["hint"] or "columns here: n" in problem["hint"]
     assert api.get("/jobs?name=numbers").json()["items"] == []
+
+
+def test_a_plan_is_shown_before_it_is_submitted_and_nothing_is_stored(
+    running: tuple[str, RunningManager], api: httpx.Client
+) -> None:
+    versions = running[1].data.path / "versions"
+    before = sorted(versions.iterdir())
+    found = api.post("/plans", files={"file": ("counting.py", PIPELINE)}).json()
+    assert [(node["name"], node["inputs"]) for node in found["nodes"]] == [
+        ("items", []),
+        ("filter", ["items"]),
+        ("console", ["filter"]),
+    ]
+    assert (found["nodes"][1]["detail"], found["nodes"][1]["columns"]) == ("n > 0", {"n": "bigint"})
+    assert found["warnings"] == ["sink 'console': at_least_once, " + found["plan"]["sinks"][0]["guarantee_reason"]]
+    assert found["explain"].startswith("pipeline numbers")
+    wrong = api.post("/plans", files={"file": ("counting.py", PIPELINE.replace("n > 0", "m > 0"))})
+    assert (wrong.status_code, wrong.json()["title"]) == (422, "UnknownColumn")
+    assert sorted(versions.iterdir()) == before
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from penstock.driver import __main__ as driver
 from penstock.driver import socket_server
 from penstock.driver.assignment import Assignment
 from penstock.errors import BadEntry, CheckpointMissing, SourceFailed
-from penstock.report import Progress, Report
+from penstock.report import Counts, NodeProgress, Progress, Report
 
 EPOCH_SECONDS = 0.05
 HEARTBEAT_SECONDS = 0.2
@@ -89,6 +89,7 @@ class ScriptedRun:
             rows_in_per_s=200.0,
             epoch_ms=40,
             lag_rows=5,
+            nodes={"filter": NodeProgress(Counts(rows_in=self.now.rows_in + 10, used=self.now.rows_in + 10), 200.0)},
         )
         self._misbehave(epoch)
         return self._behaviour == "finish" and epoch >= self._first + 2

@@ -167,12 +167,13 @@ class ActiveManager:
         states = [str(state) for state in applied.states]
         error = applied.machine.error.summary if applied.machine.error else None
         path = " -> ".join(states) or "deleted"
+        ends: dict[str, Any] = {"from": str(applied.before), "to": str(applied.machine.state)}
         _logger.info("job %s (%s): %s: %s", applied.job.name, applied.job.id, path, applied.cause)
         self.bus.publish(
             "deleted" if applied.machine.deleted else "state",
             applied.job.id,
             name=applied.job.name,
-            **{"from": str(applied.before), "to": str(applied.machine.state)},
+            **ends,
             states=states,
             cause=applied.cause,
             error=error,
@@ -269,7 +270,7 @@ class ActiveManager:
         stored = self.jobs.get(job)
         is_epoch = message.get("kind") == "epoch"
         if is_epoch and stored is not None and self.recording.take_epoch(stored, run, message):
-            self.bus.publish("epoch", job, **driver_reports.shown(message))
+            self.bus.publish("epoch", job, detail=driver_reports.shown_nodes(message), **driver_reports.shown(message))
         event = driver_reports.event_of(message, run, self.options.data.job_savepoints(job))
         if event is not None:
             self.put(job, event)

@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.control.security.archives import unpack
 from penstock.control.supervisor.data_folder import DataFolder, disk_full
 from penstock.control.supervisor.pending_submissions import remove_version
-from penstock.errors import BadEntry, choices
+from penstock.errors import BadEntry, UnknownJob, choices
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py")
 _ENTRY_NAME = re.compile(r"[^\W\d]\w*")
@@ -55,6 +55,16 @@ def store_source(
         if full is not None:
             raise full from error
         raise
+
+
+def entry_text(data: DataFolder, job: str, number: int, entry: str) -> str:
+    """Return the entry file of a version as text."""
+    path = data.version(job, number) / entry.partition(":")[0]
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:
+        message = f"the source of version {number} is not on this machine"
+        raise UnknownJob(message, hint="ask the job manager that it was submitted to") from None
 
 
 def _write(folder: Path, filename: str, content: bytes) -> list[str]:

@@ -100,6 +100,14 @@ class Submissions:
         assert found is not None
         return found, False
 
+    def check(self, submission: Submission, source: Source) -> CheckedPlan:
+        """Return the plan of a submission, and store nothing."""
+        job = new_id()
+        with self._pending(job) as mark, self._stored(mark, job, 1, source, submission.entry) as stored:
+            checked = self._check(job, stored, submission.settings, submission.arguments, submission.memory)
+            remove_version(self._options.data, job, 1)
+            return checked
+
     def _known(self, key: IdempotencyKey | None) -> StoredJob | None:
         """Return the job that an earlier request with this key has created."""
         found = self._store.idempotency.find(key.key) if key is not None else None

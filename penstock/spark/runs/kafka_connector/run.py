@@ -90,6 +90,7 @@ class KafkaConnectorRun(Runner):
             whole.filtered += other.filtered
             whole.state_rows += other.state_rows
             whole.state_bytes += other.state_bytes
+            whole.nodes = whole.nodes | other.nodes
         if whole.epoch != self._lag[0]:
             self._lag = (whole.epoch, self._lag_rows())
         whole.lag_rows = self._lag[1]

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.control.store.repositories.epochs import Epoch
 from penstock.control.store.repositories.jobs import Job
-from penstock.control.supervisor.requests.job_views import JobViews, job_view
+from penstock.control.supervisor.requests.job_views import JobViews, epoch_view, job_view
 
 
 @pytest.mark.parametrize(("progress", "epoch"), [(None, None), ({"epoch": -1}, None), ({"epoch": 0}, 0)])
@@ -25,3 +26,15 @@ def test_a_view_is_kept_until_its_job_changes_and_never_too_many() -> None:
     for number in range(5):
         views(Job(id=f"other{number}", name="x", updated_at=1.0))
     assert len(views._views) <= 2
+
+
+def test_the_end_of_input_is_no_time_but_a_field() -> None:
+    end = "9998-12-31T23:59:55+00:00"
+    shown = job_view(Job(id="j1", name="prices", state="FINISHED", progress={"watermark": end}))
+    assert (shown.watermark, shown.ended_input) == (None, True)
+    running = job_view(
+        Job(id="j1", name="prices", state="RUNNING", progress={"watermark": "2026-11-17T10:00:00+00:00"})
+    )
+    assert (str(running.watermark), running.ended_input) == ("2026-11-17 10:00:00+00:00", False)
+    epoch = epoch_view(Epoch(job="j1", number=1, at=1.0, watermark=253370764795.0))
+    assert (epoch.watermark, epoch.ended_input) == (None, True)
