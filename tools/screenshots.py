@@ -30,12 +30,17 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 # Picture -> page, and what must be there before it is taken.
 PAGES = {
     "overview": ("#/", "tbody tr"),
-    "job": ("#/jobs/vwap?node=aggregate", "[data-node]"),
+    "job": ("#/jobs/vwap?node=aggregate", "section .rows td, section .failure"),
     "charts": ("#/jobs/vwap/charts", ".u-over"),
     "topics": ("#/topics", "tbody tr"),
     "messages": ("#/topics/trades", "tbody tr"),
-    "sql": ("#/sql", "textarea, [contenteditable], input"),
+    "sql": ("#/sql", "textarea"),
 }
+QUERY = """SELECT symbol, count(*) AS trades, sum(price * size) / sum(size) AS vwap
+FROM trades
+WHERE size > 0
+GROUP BY symbol
+ORDER BY trades DESC"""
 _ADDRESSES = re.compile(r"^(dashboard|log) on (\S+)$", re.MULTILINE)
 
 
@@ -56,7 +61,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=240)
+    parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--browser", default="/usr/bin/chromium")
     parser.add_argument("--out", default=str(ROOT / "docs" / "images"))
     return parser.parse_args()
@@ -135,11 +140,13 @@ def _submit(url: str, folder: Path) -> None:
 
 def _take(browser: Browser, url: str, scheme: str, out: Path) -> None:
     context = browser.new_context(
-        viewport={"width": 1280, "height": 800}, color_scheme=scheme, device_scale_factor=1.5, reduced_motion="reduce"
+        viewport={"width": 1280, "height": 900}, color_scheme=scheme, device_scale_factor=1.5, reduced_motion="reduce"
     )
     page = context.new_page()
     for name, (where, wanted) in PAGES.items():
         _open(page, f"{url}/{where}", wanted)
+        if name == "sql":
+            _query(page)
         page.screenshot(path=out / f"dashboard-{name}-{scheme}.png")
         print(out / f"dashboard-{name}-{scheme}.png")
     context.close()
@@ -148,8 +155,15 @@ def _take(browser: Browser, url: str, scheme: str, out: Path) -> None:
 def _open(page: Page, address: str, wanted: str) -> None:
     page.goto("about:blank")
     page.goto(address)
-    page.wait_for_selector(wanted, timeout=30_000)
+    page.wait_for_selector(wanted, timeout=60_000)
     page.wait_for_timeout(2_500)  # samples and charts
+
+
+def _query(page: Page) -> None:
+    page.fill("textarea", QUERY)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("td", timeout=60_000)
+    page.wait_for_timeout(1_000)
 
 
 if __name__ == "__main__":

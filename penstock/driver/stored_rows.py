@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.connectors.files.source import FileSource
 from penstock.connectors.tables.source import DatabaseTable
@@ -21,6 +22,7 @@ Where = Literal["topic", "file", "table", "source"]
 # What a row of a topic has besides its own columns.
 RECORD = ("partition", "offset", "timestamp")
 _MOST_FILES = 20
+_MORE_OFFSETS = 50
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,17 @@ def _records(
     include: tuple[str, ...],
 ) -> StoredRows:
     columns = None if format == "raw" else schema.nullable()
-    source = TopicSource(topic, columns, format, include=include, on_loss="continue", connection=connection)
+    asked = tuple(dict.fromkeys((*include, "timestamp")))
+    source = TopicSource(topic, columns, format, include=asked, on_loss="continue", connection=connection)
     source.configure("dashboard", settings)
     source.check()
-    start, _ = source.drop_oldest(source.initial(), limit)
-    rows, bad = _read(source, start, source.latest(start, None), limit)
-    return StoredRows(rows, "topic", _note(f"the newest records of topic {topic}", bad))
+    # Offsets are more than records: transactions have some of their own.
+    offsets = _MORE_OFFSETS + 3 * limit
+    start, _ = source.drop_oldest(source.initial(), offsets)
+    rows, bad = _read(source, start, source.latest(start, None), offsets)
+    newest = rows.take(pc.sort_indices(rows, [("_timestamp", "ascending")])).slice(max(rows.num_rows - limit, 0))
+    shown = newest if "timestamp" in include else newest.drop_columns(["_timestamp"])
+    return StoredRows(shown, "topic", _note(f"the newest records of topic {topic}", bad))
 
 
 def _newest_files(source: FileSource, schema: Schema, limit: int) -> StoredRows:

@@ -6,12 +6,14 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from penstock.dashboard.app import INDEX, STATIC
 from tests.dashboard.browsing import Tab, new_tab
 from tests.dashboard.servers import Up
 
+# On a machine that is busy with other tests.
+expect.set_options(timeout=30_000)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 

@@ -68,7 +68,11 @@ def test_stop_creates_a_savepoint_with_its_name(on_job: Tab, up: Up, job: str) -
     on_job.dialog.get_by_label("Name of the savepoint").fill("friday")
     on_job.dialog.get_by_role("button", name="Stop the job").click()
     expect(on_job.page.get_by_role("heading", level=1)).to_contain_text("Stopped")
-    assert "friday" in [each["name"] for each in up.get(f"/jobs/{job}/savepoints")["items"]]
+    wait_for(lambda: "friday" in savepoints(up, job), "there is no savepoint")
+
+
+def savepoints(up: Up, job: str) -> list[str]:
+    return [each["name"] for each in up.get(f"/jobs/{job}/savepoints")["items"]]
 
 
 def test_cancel_is_confirmed_first(on_job: Tab, up: Up, job: str) -> None:
@@ -97,7 +101,7 @@ def test_rescale_changes_the_parallelism(on_job: Tab, up: Up, job: str) -> None:
 def test_update_runs_a_new_version(on_job: Tab, up: Up, job: str, tmp_path: Path) -> None:
     (tmp_path / "numbers.py").write_text(UPDATED)
     on_job.button("Update").click()
-    on_job.dialog.get_by_label("Source").set_input_files(tmp_path / "numbers.py")
+    on_job.dialog.locator("input[type=file]").set_input_files(tmp_path / "numbers.py")
     on_job.dialog.get_by_role("button", name="Update the job").click()
     wait_for(lambda: up.get(f"/jobs/{job}")["running_version"] == 2, "the new version does not run")
     expect(on_job.text("version 2")).to_be_visible()

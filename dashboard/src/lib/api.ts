@@ -1,5 +1,6 @@
 // The REST API. Every error is an ApiProblem with what went wrong and what to do next.
 
+import { takeEarly } from './early';
 import { token } from './token';
 import type * as t from './types';
 
@@ -67,7 +68,8 @@ export async function send(url: string, options: RequestInit = {}): Promise<Resp
   if (text) headers.set('Authorization', `Bearer ${text}`);
   let response: Response;
   try {
-    response = await fetch(url.startsWith('/ready') ? url : PREFIX + url, { ...options, headers, credentials: 'omit' });
+    const early = options.method ? undefined : takeEarly(url);
+    response = await (early ?? fetch(url.startsWith('/ready') ? url : PREFIX + url, { ...options, headers, credentials: 'omit' }));
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') throw error;
     throw new ApiProblem(0, 'NoConnection', 'the job manager does not answer', 'is `penstock up` still running?');

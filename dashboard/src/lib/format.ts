@@ -55,6 +55,15 @@ export function duration(ms: Maybe): string {
   return pair(seconds);
 }
 
+/** Milliseconds for an axis: "240 ms", "1.5 min". */
+export function briefDuration(ms: number): string {
+  if (ms < 60_000) return duration(ms);
+  for (const [name, size] of [['d', 86_400_000], ['h', 3_600_000], ['min', 60_000]] as const) {
+    if (ms >= size) return `${digits(ms / size)} ${name}`;
+  }
+  return duration(ms);
+}
+
 function pair(seconds: number): string {
   const units = [['d', 86_400], ['h', 3_600], ['min', 60], ['s', 1]] as const;
   const first = units.findIndex(([, size]) => seconds >= size);

@@ -1,6 +1,7 @@
 // Who uses this page, and what they may do.
 
 import { api, ApiProblem, onRefused, problemOf } from './api';
+import { forgetEarly } from './early';
 import { events } from './events.svelte';
 import { token } from './token';
 import type { Role, Session } from './types';
@@ -33,6 +34,7 @@ class CurrentSession {
       this.state = 'ready';
     } catch (error) {
       const problem = problemOf(error);
+      forgetEarly();
       this.problem = problem;
       this.state = problem.status === 401 ? 'login' : 'offline';
     }

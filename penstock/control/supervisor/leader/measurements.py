@@ -24,7 +24,7 @@ _GAUGES = {
     "lag": "source_lag_rows",
 }
 _NODE_GAUGES = {"state_rows": "state_rows", "state_bytes": "state_size_bytes"}
-_NEWEST = ("epoch", "duration_ms", "rows_in_per_s", "watermark", "phases", "latency_ms")
+_NEWEST = ("epoch", "duration_ms", "rows_in_per_s", "watermark", "phases")
 # So many epochs between two samples; of more, the newest count.
 _MOST_LATENCIES = 1_000
 _TOTALS = ("rows_in", "rows_out", "late", "rejected", "filtered")
@@ -48,6 +48,7 @@ class JobMeasurements:
     partition_lags: dict[tuple[str, str], float] = field(default_factory=dict)
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     latencies: list[Mapping[str, float]] = field(default_factory=list)
+    newest_latency: Mapping[str, float] = field(default_factory=dict)
 
     def take_progress(self, progress: Mapping[str, Any]) -> None:
         """Take what a heartbeat has of the job: totals and the newest epoch."""
@@ -73,6 +74,8 @@ class JobMeasurements:
             return False
         self.newest_epoch = number
         if message.get("latency_ms"):
+            # An epoch without rows, which closes windows, has none.
+            self.newest_latency = message["latency_ms"]
             self.latencies = [*self.latencies[-_MOST_LATENCIES:], message["latency_ms"]]
         self.latency.add(float(message.get("duration_ms") or 0) / 1000)
         self.busy_ms += float(message.get("duration_ms") or 0)
@@ -188,7 +191,7 @@ class Measurements:
             yield from (Sample(metric, value, {**labels, "node": node}) for metric, node, value in known.node_values())
             yield Sample("rows_per_second", float(known.progress.get("rows_in_per_s") or 0), labels)
             yield Sample("processing_latency_seconds", known.latency, labels)
-            for percentile, value in (known.progress.get("latency_ms") or {}).items():
+            for percentile, value in known.newest_latency.items():
                 yield Sample(f"latency_{percentile}_ms", float(value), labels)
             yield Sample("checkpoint_duration_seconds", known.checkpoint, labels)
             for (source, partition), rows in known.partition_lags.items():

@@ -79,6 +79,7 @@ def test_latencies_of_all_epochs_between_two_samples_are_in_series_once() -> Non
     found = [sample.value for sample in measured.stored_samples(STATUS, 200.0) if sample.metric == "latency_p99_ms"]
     assert found == [30.0, 50.0]
     assert not [one for one in measured.stored_samples(STATUS, 210.0) if one.metric.startswith("latency_")]
+    job.take_epoch(epoch(2, 10, latency_ms={}), "j1-1")
     page = render(measured.page_samples(STATUS, "prices", 200.0)).decode()
     assert 'penstock_latency_p99_seconds{job="j1",name="prices"} 0.05' in page
 
