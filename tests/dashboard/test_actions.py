@@ -99,9 +99,9 @@ def test_rescale_changes_the_parallelism(on_job: Tab, up: Up, job: str) -> None:
 
 
 def test_update_runs_a_new_version(on_job: Tab, up: Up, job: str, tmp_path: Path) -> None:
-    (tmp_path / "numbers.py").write_text(UPDATED)
+    (tmp_path / "job.py").write_text(UPDATED)
     on_job.button("Update").click()
-    on_job.dialog.locator("input[type=file]").set_input_files(tmp_path / "numbers.py")
+    on_job.dialog.locator("input[type=file]").set_input_files(tmp_path / "job.py")
     on_job.dialog.get_by_role("button", name="Update the job").click()
     wait_for(lambda: up.get(f"/jobs/{job}")["running_version"] == 2, "the new version does not run")
     expect(on_job.text("version 2")).to_be_visible()
