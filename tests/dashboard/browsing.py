@@ -17,6 +17,12 @@ HEIGHT = 860
 SERIOUS = ("serious", "critical")
 # What a browser says by itself of a response that the page expects.
 _EXPECTED = "Failed to load resource"
+_BEYOND = """() => {
+  const { scrollWidth, clientWidth } = document.documentElement;
+  if (scrollWidth <= clientWidth) return [];
+  const beyond = [...document.querySelectorAll('body *')].filter((each) => each.getBoundingClientRect().right > clientWidth);
+  return [`${scrollWidth} of ${clientWidth}`, ...beyond.slice(0, 8).map((each) => each.outerHTML.slice(0, 120))];
+}"""
 
 
 @dataclass
@@ -56,10 +62,11 @@ class Tab:
         """The dialog that is open."""
         return self.page.get_by_role("dialog")
 
-    def overflow(self, width: int) -> int:
-        """Return by how many pixels the page is wider than the window."""
+    def overflow(self, width: int) -> list[str]:
+        """Return what is beyond the right edge of the window, if the page can be scrolled to it."""
         self.page.set_viewport_size({"width": width, "height": HEIGHT})
-        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+        found: list[str] = self.page.evaluate(_BEYOND)
+        return found
 
     def faults(self) -> list[str]:
         """Return the serious faults that axe-core finds on the page."""
