@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
@@ -17,12 +18,12 @@ HEIGHT = 860
 SERIOUS = ("serious", "critical")
 # What a browser says by itself of a response that the page expects.
 _EXPECTED = "Failed to load resource"
-_BEYOND = """() => {
-  const { scrollWidth, clientWidth } = document.documentElement;
-  if (scrollWidth <= clientWidth) return [];
-  const beyond = [...document.querySelectorAll('body *')].filter((each) => each.getBoundingClientRect().right > clientWidth);
-  return [`${scrollWidth} of ${clientWidth}`, ...beyond.slice(0, 8).map((each) => each.outerHTML.slice(0, 120))];
-}"""
+_FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+_BEYOND = """[...document.querySelectorAll('main *')]
+  .filter((each) => each.getBoundingClientRect().right > document.documentElement.clientWidth)
+  .map((each) => each.outerHTML.slice(0, 120))"""
+# What is drawn to the width of the window follows it in the next frames.
+_FRAMES_MS = 2_000
 
 
 @dataclass
@@ -65,8 +66,12 @@ class Tab:
     def overflow(self, width: int) -> list[str]:
         """Return what is beyond the right edge of the window, if the page can be scrolled to it."""
         self.page.set_viewport_size({"width": width, "height": HEIGHT})
-        found: list[str] = self.page.evaluate(_BEYOND)
-        return found
+        try:
+            self.page.wait_for_function(_FITS, timeout=_FRAMES_MS)
+        except PlaywrightTimeoutError:
+            found: list[str] = self.page.evaluate(_BEYOND)
+            return found
+        return []
 
     def faults(self) -> list[str]:
         """Return the serious faults that axe-core finds on the page."""
