@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 ROOT = Path(__file__).parents[2]
@@ -85,10 +85,15 @@ class Tab:
         ]
 
 
-def new_tab(browser: Browser, url: str, *, token: str | None = None) -> Tab:
-    """Open a tab of its own, as if in a private window; with a token, already logged in."""
+def new_context(browser: Browser) -> BrowserContext:
+    """Return a private window for some tabs, which share what it has cached."""
     context = browser.new_context(viewport={"width": WIDE, "height": HEIGHT})
     context.set_default_timeout(30_000)
+    return context
+
+
+def new_tab(context: BrowserContext, url: str, token: str | None = None) -> Tab:
+    """Open a tab; with a token, already logged in."""
     page = context.new_page()
     if token:
         page.add_init_script(f"sessionStorage.setItem('penstock.token', {json.dumps(token)})")

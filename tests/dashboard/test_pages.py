@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import BrowserContext, expect
 
 from tests.dashboard.browsing import AXE, NARROW, WIDE, Tab, new_tab
 from tests.dashboard.servers import Up
@@ -97,12 +97,11 @@ def read(up: Up, node: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def visits(browser: Browser, up: Up, job: str) -> dict[str, Visit]:
+def visits(window: BrowserContext, up: Up, job: str) -> dict[str, Visit]:
     """Return what was seen of each page, every other one in dark colours."""
-    first = new_tab(browser, up.url)
     found = {}
     for at, (name, address) in enumerate(PAGES.items()):
-        tab = Tab(first.page.context.new_page(), up.url)
+        tab = new_tab(window, up.url)
         tab.page.emulate_media(color_scheme="dark" if at % 2 else "light", reduced_motion="reduce")
         found[name] = visit(tab, address)
         tab.page.close()
