@@ -114,7 +114,7 @@ def test_a_file_is_checked_submitted_and_watched(tab: Tab, up: Up, tmp_path: Pat
     expect(tab.page.locator("[data-node]")).to_have_count(3)
     tab.page.get_by_label("Name of the job").fill("counting")
     tab.button("Start the job").click()
-    expect(tab.text("First epoch")).to_be_visible()
+    expect(tab.text("First epoch:")).to_be_visible()
     assert up.state("counting") == "RUNNING"
     up.call("POST", "/jobs/counting/cancel")
 
