@@ -29,7 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Two workers end at the same time if what takes longest is begun first.
-LONGEST_FIRST = ("crash", "cluster", "docs", "e2e", "driver", "benchmarks", "spark", "property", "native", "cli")
+LONGEST_FIRST = (
+    *("crash", "cluster", "docs", "e2e", "dashboard", "driver"),
+    *("benchmarks", "spark", "property", "native", "cli"),
+)
 TESTS = Path(__file__).parent
 
 

@@ -30,7 +30,7 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 # Picture -> page, and what must be there before it is taken.
 PAGES = {
     "overview": ("#/", "tbody tr"),
-    "job": ("#/jobs/vwap?node=aggregate", "section .rows td, section .failure"),
+    "job": ("#/jobs/vwap?node=aggregate", "[aria-label='Node aggregate'] :is(.note, .failure)"),
     "charts": ("#/jobs/vwap/charts", ".u-over"),
     "topics": ("#/topics", "tbody tr"),
     "messages": ("#/topics/trades", "tbody tr"),

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
@@ -17,6 +18,12 @@ HEIGHT = 860
 SERIOUS = ("serious", "critical")
 # What a browser says by itself of a response that the page expects.
 _EXPECTED = "Failed to load resource"
+_FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+_BEYOND = """[...document.querySelectorAll('main *')]
+  .filter((each) => each.getBoundingClientRect().right > document.documentElement.clientWidth)
+  .map((each) => each.outerHTML.slice(0, 120))"""
+# What is drawn to the width of the window follows it in the next frames.
+_FRAMES_MS = 2_000
 
 
 @dataclass
@@ -56,10 +63,15 @@ class Tab:
         """The dialog that is open."""
         return self.page.get_by_role("dialog")
 
-    def overflow(self, width: int) -> int:
-        """Return by how many pixels the page is wider than the window."""
+    def overflow(self, width: int) -> list[str]:
+        """Return what is beyond the right edge of the window, if the page can be scrolled to it."""
         self.page.set_viewport_size({"width": width, "height": HEIGHT})
-        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+        try:
+            self.page.wait_for_function(_FITS, timeout=_FRAMES_MS)
+        except PlaywrightTimeoutError:
+            found: list[str] = self.page.evaluate(_BEYOND)
+            return found
+        return []
 
     def faults(self) -> list[str]:
         """Return the serious faults that axe-core finds on the page."""
@@ -73,10 +85,15 @@ class Tab:
         ]
 
 
-def new_tab(browser: Browser, url: str, *, token: str | None = None) -> Tab:
-    """Open a tab of its own, as if in a private window; with a token, already logged in."""
+def new_context(browser: Browser) -> BrowserContext:
+    """Return a private window for some tabs, which share what it has cached."""
     context = browser.new_context(viewport={"width": WIDE, "height": HEIGHT})
     context.set_default_timeout(30_000)
+    return context
+
+
+def new_tab(context: BrowserContext, url: str, token: str | None = None) -> Tab:
+    """Open a tab; with a token, already logged in."""
     page = context.new_page()
     if token:
         page.add_init_script(f"sessionStorage.setItem('penstock.token', {json.dumps(token)})")

@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 
 from penstock.dashboard.app import INDEX, STATIC
-from tests.dashboard.browsing import Tab, new_tab
+from tests.dashboard.browsing import Tab, new_context, new_tab
 from tests.dashboard.servers import Up
 
 # On a machine that is busy with other tests.
@@ -32,24 +32,30 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
+@pytest.fixture(scope="module")
+def window(browser: Browser) -> BrowserContext:
+    """Return the private window of a module's tabs."""
+    return new_context(browser)
+
+
 @pytest.fixture
-def tab(browser: Browser, up: Up) -> Iterator[Tab]:
+def tab(window: BrowserContext, up: Up) -> Iterator[Tab]:
     """Return a tab on the server of the module, as an admin; a complaint of its console fails the test."""
-    opened = new_tab(browser, up.url, token=up.token)
+    opened = new_tab(window, up.url, up.token)
     yield opened
-    opened.page.context.close()
+    opened.page.close()
     assert opened.complaints == []
 
 
 @pytest.fixture
-def tab_of(browser: Browser, up: Up) -> Iterator[Callable[[str | None], Tab]]:
+def tab_of(window: BrowserContext, up: Up) -> Iterator[Callable[[str | None], Tab]]:
     """Open tabs with other tokens, or with none."""
     opened: list[Tab] = []
 
     def open_one(token: str | None) -> Tab:
-        opened.append(new_tab(browser, up.url, token=token))
+        opened.append(new_tab(window, up.url, token))
         return opened[-1]
 
     yield open_one
     for each in opened:
-        each.page.context.close()
+        each.page.close()

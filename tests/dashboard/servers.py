@@ -29,6 +29,8 @@ class Up:
         self._command = [sys.executable, *program, "up", "--data", str(self.data), "--spares", "0"]
         self._command += ["--port", str(self._ports[0]), "--log-port", str(self._ports[1])]
         self._process: subprocess.Popen[bytes] | None = None
+        # One for all requests: a new one takes 30 ms to make.
+        self._client = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
         self.token: str | None = None
 
     @property
@@ -49,7 +51,7 @@ class Up:
 
     def _is_ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/ready", trust_env=False).status_code == 200
+            return self._client.get("/ready").status_code == 200
         except httpx.TransportError:
             return False
 
@@ -61,6 +63,7 @@ class Up:
 
     def end(self) -> None:
         """End it, its jobs and its log."""
+        self._client.close()
         if self._process is not None and self._process.poll() is None:
             self.stop(signal.SIGKILL)
         runs = self.data / "runs"
@@ -76,8 +79,7 @@ class Up:
         """Send a request to the API."""
         text = token or self.token
         headers = {"Authorization": f"Bearer {text}"} if text else {}
-        url = f"{self.url}/api/v1{path}"
-        return httpx.request(method, url, headers=headers, timeout=60, trust_env=False, **options)
+        return self._client.request(method, f"/api/v1{path}", headers=headers, **options)
 
     def get(self, path: str) -> Any:
         """Return what a path of the API has."""

@@ -99,9 +99,9 @@ def test_rescale_changes_the_parallelism(on_job: Tab, up: Up, job: str) -> None:
 
 
 def test_update_runs_a_new_version(on_job: Tab, up: Up, job: str, tmp_path: Path) -> None:
-    (tmp_path / "numbers.py").write_text(UPDATED)
+    (tmp_path / "job.py").write_text(UPDATED)
     on_job.button("Update").click()
-    on_job.dialog.locator("input[type=file]").set_input_files(tmp_path / "numbers.py")
+    on_job.dialog.locator("input[type=file]").set_input_files(tmp_path / "job.py")
     on_job.dialog.get_by_role("button", name="Update the job").click()
     wait_for(lambda: up.get(f"/jobs/{job}")["running_version"] == 2, "the new version does not run")
     expect(on_job.text("version 2")).to_be_visible()
@@ -114,7 +114,7 @@ def test_a_file_is_checked_submitted_and_watched(tab: Tab, up: Up, tmp_path: Pat
     expect(tab.page.locator("[data-node]")).to_have_count(3)
     tab.page.get_by_label("Name of the job").fill("counting")
     tab.button("Start the job").click()
-    expect(tab.text("First epoch")).to_be_visible()
+    expect(tab.text("First epoch:")).to_be_visible()
     assert up.state("counting") == "RUNNING"
     up.call("POST", "/jobs/counting/cancel")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import BrowserContext, expect
 
 from tests.dashboard.browsing import AXE, NARROW, WIDE, Tab, new_tab
 from tests.dashboard.servers import Up
@@ -57,7 +57,7 @@ class Visit:
     """What was seen of a page."""
 
     complaints: list[str]
-    overflow: dict[int, int]
+    overflow: dict[int, list[str]]
     faults: list[str]
 
 
@@ -97,21 +97,29 @@ def read(up: Up, node: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def visits(browser: Browser, up: Up, job: str) -> dict[str, Visit]:
+def visits(window: BrowserContext, up: Up, job: str) -> dict[str, Visit]:
     """Return what was seen of each page, every other one in dark colours."""
-    tab = new_tab(browser, up.url)
-    return {name: visit(tab, address, dark=at % 2 == 1) for at, (name, address) in enumerate(PAGES.items())}
+    found = {}
+    for at, (name, address) in enumerate(PAGES.items()):
+        tab = new_tab(window, up.url)
+        tab.page.emulate_media(color_scheme="dark" if at % 2 else "light", reduced_motion="reduce")
+        found[name] = visit(tab, address)
+        tab.page.close()
+    return found
 
 
-def visit(tab: Tab, address: str, *, dark: bool) -> Visit:
-    before = len(tab.complaints)
-    tab.page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
+def visit(tab: Tab, address: str) -> Visit:
     tab.open(address)
-    expect(tab.page.get_by_role("heading", level=1)).to_be_visible()
-    expect(tab.page.locator("[aria-busy=true]")).to_have_count(0)
+    settled(tab)
     faults = tab.faults() if AXE.exists() else []
     overflow = {width: tab.overflow(width) for width in (NARROW, WIDE)}
-    return Visit(tab.complaints[before:], overflow, faults)
+    return Visit(tab.complaints, overflow, faults)
+
+
+def settled(tab: Tab) -> None:
+    """Wait until a page has what it shows."""
+    expect(tab.page.get_by_role("heading", level=1)).to_be_visible()
+    expect(tab.page.locator("[aria-busy=true]")).to_have_count(0)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -121,13 +129,20 @@ def test_page_opens_without_an_error(visits: dict[str, Visit], name: str) -> Non
 
 @pytest.mark.parametrize("name", PAGES)
 def test_page_fits_into_a_wide_and_a_narrow_window(visits: dict[str, Visit], name: str) -> None:
-    assert visits[name].overflow == {WIDE: 0, NARROW: 0}
+    assert visits[name].overflow == {WIDE: [], NARROW: []}
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: make dashboard")
 @pytest.mark.parametrize("name", PAGES)
 def test_page_has_no_serious_fault_of_accessibility(visits: dict[str, Visit], name: str) -> None:
     assert visits[name].faults == []
+
+
+def test_pages_leave_nothing_behind_when_others_are_opened(tab: Tab, job: str) -> None:
+    for address in PAGES.values():
+        tab.open(address)
+        settled(tab)
+    assert tab.complaints == []
 
 
 def test_the_graph_has_the_nodes_of_the_plan(tab: Tab, up: Up, job: str) -> None:

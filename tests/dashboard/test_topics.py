@@ -80,7 +80,7 @@ def test_a_produced_message_is_seen_live(tab: Tab, up: Up) -> None:
     with tab.page.expect_response(lambda response: response.url.endswith("/messages/stream")):
         tab.button("Live").click()
     tab.button("Produce a message").click()
-    tab.dialog.get_by_label("Key").fill("MSFT")
+    tab.dialog.get_by_role("textbox", name="Key").fill("MSFT")
     tab.dialog.get_by_label("Value", exact=True).fill('{"symbol": "MSFT", "price": 7}')
     tab.button("Produce").click()
     expect(tab.page.locator("tr.line")).to_have_count(1)
