@@ -24,6 +24,7 @@ TUNED = {
     **QUIET,
     "spark.ui.enabled": "false",
     "spark.sql.ansi.enabled": "true",
+    "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.caseSensitive": "true",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

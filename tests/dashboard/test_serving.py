@@ -22,6 +22,9 @@ class TokenRequired:
     def required(self) -> bool:
         return True
 
+    def known_requirement(self) -> bool | None:
+        return True
+
     def authenticate(self, token: str, /) -> None:
         return None
 
