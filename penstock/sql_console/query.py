@@ -183,7 +183,7 @@ _TRY = "use the try_ form of what failed, such as try_divide, try_cast or try_ad
 
 
 def _untranslated(error: Exception, lowering: Lowering) -> PenstockError:
-    texts = ", ".join(f'"{text}"' for text in lowering.expressions.approximate) or "a part of the query"
+    texts = ", ".join(f'"{_shown(text)}"' for text in lowering.expressions.approximate) or "a part of the query"
     message = f"{texts} needs Spark, and the console runs without it"
     return BadExpression(message, node=NODE, hint=f"run the query as a job; DuckDB says: {_reason(error)}")
 
@@ -195,7 +195,7 @@ def _reason(error: Exception) -> str:
 
 def _warnings(lowering: Lowering, tables: Sequence[Table]) -> list[str]:
     found = [
-        f'"{text}" is computed by DuckDB; in rare cases Spark gives another result'
+        f'"{_shown(text)}" is computed by DuckDB; in rare cases Spark gives another result'
         for text in lowering.expressions.approximate
     ]
     found += [
@@ -204,6 +204,15 @@ def _warnings(lowering: Lowering, tables: Sequence[Table]) -> list[str]:
         if table.rejected
     ]
     return found
+
+
+def _shown(text: str) -> str:
+    """Return an expression as a user can recognise it: one over partial aggregates has columns that no user wrote.
+
+    >>> _shown("round(sum(price), 2)"), _shown("round(__penstock_p2_1 / __penstock_p2_0, 2)")
+    ('round(sum(price), 2)', 'round(...)')
+    """
+    return f"{text.partition('(')[0]}(...)" if "__penstock_" in text else text
 
 
 def _source(node: Node) -> Node:
