@@ -19,6 +19,9 @@ class OneToken:
     def required(self) -> bool:
         return True
 
+    def known_requirement(self) -> bool | None:
+        return True
+
     def authenticate(self, token: str, /) -> OneToken | None:
         return self if token == "right" else None
 
