@@ -8,9 +8,9 @@ from penstock.errors import PipelineError, RequestRefused
 from penstock.native.program import Program
 from penstock.native.steps import TICK, TIME
 from penstock.native.translate import program
-from penstock.plan.graph import Graph
+from penstock.plan.graph import Graph, reads_in, writes_in
 from penstock.plan.operators.node import Node
-from penstock.plan.operators.stateless import Read, Write
+from penstock.plan.operators.stateless import Read
 from penstock.plan.physical.lanes import Prefix
 from penstock.plan.translation.parts import NotNative
 
@@ -18,14 +18,14 @@ from penstock.plan.translation.parts import NotNative
 def path_to(node: Node, graph: Graph) -> tuple[Read, list[Node]]:
     """Return the source of a node and the nodes between; refuse one that is fed by several, or through state."""
     steps: list[Node] = []
-    while not isinstance(node, Read):
+    while not (reads := reads_in((node,))):
         if len(node.inputs) != 1 or node.stateful or node.side_of is not None:
             message = f"{graph.label(node)}: its rows exist only while the job runs"
             raise RequestRefused(message, hint="look at its state, at a source, or at a sink downstream of it")
-        if not isinstance(node, Write):
+        if not writes_in((node,)):
             steps.append(node)
         (node,) = node.inputs
-    return node, steps[::-1]
+    return reads[0], steps[::-1]
 
 
 def preview(rows: pa.Table, read: Read, steps: list[Node], graph: Graph) -> pa.Table:

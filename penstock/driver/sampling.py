@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -11,8 +12,8 @@ from penstock.driver.previews import path_to, preview
 from penstock.driver.stored_rows import rows_of_sink, rows_of_source
 from penstock.errors import RequestRefused, UnknownJob, choices
 from penstock.pipeline import Pipeline
+from penstock.plan.graph import reads_in, writes_in
 from penstock.plan.operators.node import Node
-from penstock.plan.operators.stateless import Read, Write
 from penstock.rejected.rows import row_dicts, row_json
 from penstock.settings import Settings
 
@@ -24,15 +25,13 @@ _MORE = 20
 def sample(pipeline: Pipeline, settings: Settings, name: str, limit: int) -> dict[str, Any]:
     """Return some rows of a node: of a source or sink as they are stored, else what it makes of its source's."""
     node = _node(pipeline, name)
-    if isinstance(node, Read):
-        stored = rows_of_source(node.source, pipeline.name, settings, limit)
+    for read in reads_in((node,)):
+        stored = rows_of_source(read.source, pipeline.name, settings, limit)
         return _shown(stored.rows, stored.where, stored.note)
-    if isinstance(node, Write):
-        try:
-            stored = rows_of_sink(node.sink, node.schema, pipeline.name, settings, limit)
-        except RequestRefused:
-            return _preview(pipeline, settings, node, limit)
-        return _shown(stored.rows, "sink", stored.note)
+    for write in writes_in((node,)):
+        with contextlib.suppress(RequestRefused):  # what cannot be read can often be computed
+            stored = rows_of_sink(write.sink, write.schema, pipeline.name, settings, limit)
+            return _shown(stored.rows, "sink", stored.note)
     return _preview(pipeline, settings, node, limit)
 
 
