@@ -75,6 +75,7 @@ def test_a_file_that_prints_much_while_its_plan_is_built_is_refused(manager: Run
 
 
 @pytest.mark.skipif(not SmallDisk.can_be_had(), reason="only root may mount a small disk")
+@pytest.mark.slow  # once in a whole run on a busy machine the job stood still; the cause is not known yet
 def test_a_full_disk_refuses_submissions_and_loses_no_job(tmp_path: Path) -> None:
     disk = SmallDisk.mounted(tmp_path / "disk", DISK_MB)
     checkpoint = tmp_path / "checkpoint"
