@@ -18,11 +18,12 @@ from penstock.spark.checkpoints.savepoints import create_savepoint
 from penstock.spark.runs.runner import Runner
 from penstock.spark.runs.start import start_run
 from penstock.spark.session.object_stores import with_store
-from penstock.spark.session.spark_session import end_jvm, has_jvm, log_to, session, share_session
+from penstock.spark.session.spark_session import end_jvm, has_jvm, jvm_has_ended, log_to, session, share_session
 from penstock.storage.folders import folder
 
 _SCHEDULER = "spark.scheduler.mode"
 _POOL = "spark.scheduler.pool"
+JVM_ENDED = 70
 
 
 class SparkRuntime:
@@ -34,7 +35,12 @@ class SparkRuntime:
         self._starting = threading.Lock()
 
     def start(self, assignment: Assignment) -> Run:
-        """Load the job's pipeline, restore its savepoint and start it."""
+        """Load the job's pipeline, restore its savepoint and start it.
+
+        A driver whose JVM was killed ends: the jobs on it have failed, and only another driver can run them.
+        """
+        if jvm_has_ended():
+            os._exit(JVM_ENDED)
         with self._starting:
             os.environ.update(assignment.environment)
             assignment = with_secrets(assignment, os.environ)

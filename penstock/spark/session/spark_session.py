@@ -101,6 +101,12 @@ def has_jvm() -> bool:
     return SparkContext._gateway is not None
 
 
+def jvm_has_ended() -> bool:
+    """Return whether this process had a JVM that was killed: nothing can run on it any more."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
 def share_session() -> None:
     """Refuse from now on other settings, for which the session would be stopped: several jobs run on it."""
     global _is_shared
