@@ -39,10 +39,10 @@ def dedup(job: Job) -> None:
     for number in range(job.runs + 1):
         for system in SYSTEMS if number % 2 else SYSTEMS[::-1]:
             outputs[system] = f"{job.work}/{system}-{uuid.uuid4().hex[:8]}"
-            begun = time.perf_counter()
+            started = time.perf_counter()
             {"penstock": penstock, "spark": by_hand}[system](job, outputs[system])
             if number:
-                seconds[system].append(time.perf_counter() - begun)
+                seconds[system].append(time.perf_counter() - started)
     print("\n" + json.dumps({"seconds": seconds, "outputs": outputs}), flush=True)
 
 

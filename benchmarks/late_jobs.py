@@ -62,11 +62,11 @@ def run(job: Job) -> None:
     for number in range(job.runs + 1):
         for way in WAYS if number % 2 else WAYS[::-1]:
             work = f"{job.work}/{uuid.uuid4().hex[:8]}"
-            begun = time.perf_counter()
+            started = time.perf_counter()
             with without_split() if way == "dropped" else contextlib.nullcontext():
                 report = _pipeline(ps, job, work).run(until="ended", checkpoint=f"{work}/checkpoint", settings=settings)
             if number:
-                seconds[way].append(time.perf_counter() - begun)
+                seconds[way].append(time.perf_counter() - started)
             counts = report.counts["vwap"]
             made[way] = {"output": f"{work}/output", "rows": counts.rows_in, "late": counts.late}
     print("\n" + json.dumps({"seconds": seconds, "made": made}), flush=True)

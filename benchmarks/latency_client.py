@@ -77,10 +77,10 @@ class Client:
         return {"milliseconds": self.ways.milliseconds(since), "complete": self.ways.complete}
 
     def _send(self) -> None:
-        begun = time.monotonic()
+        started = time.monotonic()
         while not self._sent_all.is_set():
             number = len(self.ways.sent)
-            time.sleep(max(0.0, begun + number / self._rate - time.monotonic()))
+            time.sleep(max(0.0, started + number / self._rate - time.monotonic()))
             self.ways.sent.append(time.monotonic())
             self._producer.produce(self._source, _record(number))
             self._producer.poll(0)

@@ -28,23 +28,23 @@ def produce(bootstrap: str, topic: str, partitions: int, records: int, size: int
     """Send records of one size, spread evenly; the clock stops when all are acknowledged."""
     payload = bytes(size)
     producer = _producer(bootstrap, topic)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     _send(producer, topic, zip(repeat(payload, records), cycle(range(partitions))))
-    return {"seconds": time.perf_counter() - begun, "records": _stored(bootstrap, topic, partitions)}
+    return {"seconds": time.perf_counter() - started, "records": _stored(bootstrap, topic, partitions)}
 
 
 def produce_lines(bootstrap: str, topic: str, partitions: int, folder: str) -> Answer:
     """Send every line of every file."""
     lines = (line.rstrip(b"\n") for file in sorted(Path(folder).iterdir()) for line in file.open("rb"))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     _send(_producer(bootstrap, topic), topic, zip(lines, cycle(range(partitions))))
-    return {"seconds": time.perf_counter() - begun, "records": _stored(bootstrap, topic, partitions)}
+    return {"seconds": time.perf_counter() - started, "records": _stored(bootstrap, topic, partitions)}
 
 
 def consume(bootstrap: str, topic: str, partitions: int, records: int) -> Answer:
     """Read all records from the beginning."""
     consumer = _consumer(bootstrap, topic)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
     count = size = 0
     while count < records:
@@ -52,7 +52,7 @@ def consume(bootstrap: str, topic: str, partitions: int, records: int) -> Answer
         batch = _some(consumer.consume(min(BATCH, records - count), WAIT_SECONDS))
         count += len(batch)
         size += sum(map(len, batch))
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started
     consumer.close()
     return {"seconds": seconds, "records": count, "bytes": size}
 
@@ -82,9 +82,9 @@ def send(bootstrap: str, topic: str, rate: int, records: int, size: int) -> Answ
     """Send records at a steady rate, each at once."""
     producer = _producer(bootstrap, topic, {"linger.ms": 0})
     padding = bytes(size - STAMP.size)
-    begun = time.monotonic()
+    started = time.monotonic()
     for number in range(records):
-        time.sleep(max(0.0, begun + number / rate - time.monotonic()))
+        time.sleep(max(0.0, started + number / rate - time.monotonic()))
         producer.produce(topic, STAMP.pack(number, time.monotonic_ns()) + padding, partition=0)
         producer.poll(0)
     producer.flush(WAIT_SECONDS)

@@ -21,11 +21,11 @@ def read(bootstrap: str, topic: str, warmups: int, runs: int) -> dict[str, Any]:
     source = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
     seconds = []
     for _ in range(warmups + runs):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         # A new plan each time: a second collect of the same one reads what the first has shuffled, not the topic.
         sums = source.load().selectExpr(PARSED).selectExpr("count(trade.ts)", "sum(trade.size)")
         found = sums.collect()[0]
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - started)
     return {"seconds": min(seconds[warmups:]), "sums": [int(value or 0) for value in found]}
 
 

@@ -58,11 +58,11 @@ def replay(cache: Path, events: int, symbols: int) -> list[Result]:
     try:
         with Process(job) as first:
             first.wait(lambda: _planned(work), "the epoch never began")
-        begun = time.time()
+        started = time.time()
         with Process(job) as second:
             second.wait(lambda: second.done, "the replay did not end")
             said = second.said()
-        whole, warm = said["done"] - begun, said["done"] - said["ready"]
+        whole, warm = said["done"] - started, said["done"] - said["ready"]
         expected = answer("windowed", trades.input, "parquet")
         equal = is_equal("windowed", expected, Outcome(f"{work}/output"))
         print(f"{whole:.2f} s, {warm:.2f} s without the start of the JVM")
@@ -81,10 +81,10 @@ def _restart(trades: Trades, system: str) -> float:
     try:
         with Process(job) as first:
             first.wait(lambda: shown(output) >= BEFORE, "there is no output")
-        before, begun = shown(output), time.perf_counter()
+        before, started = shown(output), time.perf_counter()
         with Process(job) as second:
             second.wait(lambda: shown(output) > before, "there is no output after the restart")
-            return time.perf_counter() - begun
+            return time.perf_counter() - started
     finally:
         shutil.rmtree(job.work, ignore_errors=True)
 

@@ -49,10 +49,10 @@ def sinks(job: Job) -> None:
         for guarantee in GUARANTEES if number % 2 else GUARANTEES[::-1]:
             names[guarantee] = f"bench{uuid.uuid4().hex[:8]}"
             pipeline = ps.Pipeline("sinks", rows.to(_sink(job, names[guarantee], guarantee)))
-            begun = time.perf_counter()
+            started = time.perf_counter()
             pipeline.run(until="ended", checkpoint=f"{job.work}/{names[guarantee]}-checkpoint", settings=settings)
             if number:
-                seconds[guarantee].append(time.perf_counter() - begun)
+                seconds[guarantee].append(time.perf_counter() - started)
     print("\n" + json.dumps({"seconds": seconds, "names": names}), flush=True)
 
 

@@ -90,7 +90,7 @@ def _running(folder: Path) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _feed(log: str) -> Iterator[None]:
-    """Produce trades to the topic `trades`, of which a few are late and a few are none."""
+    """Produce trades to the topic `trades`; a few are late, and a few are no valid trades."""
     for topic in ("trades", "vwap", "late-trades", "bad-trades", "trade-counts"):
         subprocess.run(
             [sys.executable, "-m", "penstock.cli", "topic", "create", topic, "--partitions", "2", "--broker", log],

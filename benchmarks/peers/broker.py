@@ -67,15 +67,15 @@ class Broker(ABC):
         folder = Path(self._folder.name)
         log = folder / "output.log"
         command = self._prepare(folder)
-        begun = time.monotonic()
+        started = time.monotonic()
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=_environment()
             )
         self._peak = Peak(self._process.pid)
         try:
-            self.bootstrap = self._wait(log, begun + START_SECONDS)
-            self.start_seconds = time.monotonic() - begun
+            self.bootstrap = self._wait(log, started + START_SECONDS)
+            self.start_seconds = time.monotonic() - started
             _wait_for_metadata(self.bootstrap)
         except BaseException:
             self.__exit__(None, None, None)

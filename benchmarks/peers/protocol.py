@@ -88,9 +88,9 @@ def main(job: Job, format: str = "parquet", files: str | None = None) -> None:
         warming = number < config.warmups
         given = replace(config, input=config.warm_input or config.input) if warming else config
         folders = _fresh(Path(config.work) / f"run-{number}")
-        begun = time.perf_counter()
+        started = time.perf_counter()
         outcome.epochs_ms = job(given, folders) or []
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         outcome.cold = outcome.cold or time.time() - config.started
         outcome.output = folders.output
         if not warming:

@@ -37,7 +37,7 @@ _HIDDEN = "__order_"
 
 @dataclass(frozen=True)
 class Planned:
-    """The nodes of a query; `order` is over their columns, of which the first `shown` are the result."""
+    """The nodes of a query; the first `shown` columns are the result, and `order` may use the others too."""
 
     stream: Stream
     order: tuple[tuple[str, bool, bool], ...]

@@ -26,7 +26,7 @@ async def get_logs(
 ) -> Response:
     """Return the last lines of a job's log, or follow it."""
     if follow:
-        await run_in_threadpool(manager.get_job, job)  # an unknown one is a problem, before the response has begun
+        await run_in_threadpool(manager.get_job, job)  # an unknown one is a problem, before the response starts
         return StreamingResponse(_lines(manager.follow_logs(job, tail)), media_type=PlainTextResponse.media_type)
     lines = await run_in_threadpool(manager.logs, job, tail)
     return PlainTextResponse("".join(f"{mask_text(line)}\n" for line in lines))

@@ -37,7 +37,7 @@ router = APIRouter(tags=["log"])
 def run_query(body: QueryRequest, broker: TheBroker, manager: TheManager) -> Response:
     """Run a SELECT once, over bounded rows of topics or of nodes of jobs; nothing is changed."""
     answer = broker.query(body, _tables(body, manager))
-    # A mistake in the query is a problem, before the response has begun.
+    # A mistake in the query is a problem, before the response starts.
     first = next(answer)
     return StreamingResponse(_lines(first, answer), media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
 

@@ -17,7 +17,7 @@ _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def watermark(query: str, context: Context, totals: Totals, idle: IdleWatch | None) -> Watermark:
-    """Return the watermark of a query, and the event times of which it is the smallest."""
+    """Return the watermark of a query, and its event times, whose smallest it is."""
     return Watermark(query, tuple(event_time_of(time, totals, idle) for time in event_times(context)))
 
 

@@ -180,7 +180,7 @@ def test_a_query_that_takes_too_long_is_ended(far_api: httpx.Client) -> None:
     views = "".join(f" LATERAL VIEW explode(xs) v{n} AS x{n}" for n in range(4))
     body = {"sql": f"SELECT sum(x0 * x1 + x2 * x3) AS s FROM wide{views}", "timeout": 1}
     last = json.loads(far_api.post("/queries", json=body).text.splitlines()[-1])
-    # On a slow machine its time is over before the answer has begun: then the whole response is the problem.
+    # On a slow machine it times out before the response starts: then the whole response is the problem.
     assert "took more than 1 s" in last.get("problem", last)["detail"]
 
 

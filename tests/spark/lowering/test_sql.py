@@ -112,7 +112,7 @@ def named(node: Any, name: str | None) -> Any:
 ALL = {**STATELESS, **STATEFUL, **UPDATED}
 
 
-# In short without a crash: it starts all queries anew, and the nodes that a query becomes have tests of it.
+# The short form has no crash: a crash restarts every query, and the operators have crash tests of their own.
 @pytest.mark.parametrize(
     ("lane", "parallelism", "names", "between"),
     [
