@@ -35,6 +35,24 @@ from penstock.control.rest.manager import Access, Manager, Principal
 from penstock.control.rest.problems import SCHEMA_PATH, handle_errors
 
 PREFIX = "/api/v1"
+# One module a noun.
+_NOUNS = (
+    session,
+    samples,
+    versions,
+    jobs,
+    plans,
+    nodes,
+    commands,
+    history,
+    logs,
+    events,
+    cluster,
+    secrets,
+    topics,
+    message_stream,
+    queries,
+)
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
@@ -73,23 +91,7 @@ def create_app(
     app = FastAPI(openapi_url=SCHEMA_PATH, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.manager, app.state.broker, app.state.event_texts = manager, broker, events.EventTexts()
     app.state.access = access = access or NoTokens()
-    for noun in (
-        session,
-        samples,
-        versions,
-        jobs,
-        plans,
-        nodes,
-        commands,
-        history,
-        logs,
-        events,
-        cluster,
-        secrets,
-        topics,
-        message_stream,
-        queries,
-    ):
+    for noun in _NOUNS:
         app.include_router(noun.router, prefix=PREFIX)
     app.include_router(cluster.probes)
     handle_errors(app)
