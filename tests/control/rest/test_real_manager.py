@@ -164,6 +164,15 @@ def test_a_secret_of_the_store_reaches_the_driver_and_nobody_else(
     api.post(f"/jobs/{job}/cancel")
 
 
+def test_rows_of_a_job_are_read_with_the_secrets_of_the_store(api: httpx.Client) -> None:
+    api.put("/secrets/DATABASE", json={"value": "topsecret"})
+    settings = '{"connections": {"crm": "postgresql://ada:${secret:DATABASE}@a/b"}}'
+    job = submit(api, name="with-secret", settings=settings).json()["id"]
+    found = api.get(f"/jobs/{job}/nodes/filter/sample")
+    assert found.json().get("rows") == [{"n": 1}], found.text
+    api.post(f"/jobs/{job}/cancel")
+
+
 def after(api: httpx.Client, epoch: int) -> bool:
     """Say whether the nodes of an epoch are stored."""
     found = api.get("/jobs/numbers/nodes").json()["epoch"]

@@ -26,6 +26,7 @@ from penstock.control.api.version import VERSION
 from penstock.control.machine.states import LIVE, JobState
 from penstock.control.rest.manager import Caller, IdempotencyKey, Source, Submitted
 from penstock.control.security.roles import Role
+from penstock.control.security.secrets import Secrets
 from penstock.control.security.tokens import Access
 from penstock.control.store.repositories.audit import AuditRecord
 from penstock.control.store.repositories.jobs import Job as StoredJob
@@ -60,7 +61,7 @@ class JobManager:
     def __init__(self, store: Store, options: Options, leadership: Leadership, access: Access) -> None:
         self._store, self._options, self._leadership, self._access = store, options, leadership, access
         self._submissions = Submissions(store, options)
-        self._requests = JobRequests(options)
+        self._requests = JobRequests(options, Secrets(options.data.secrets, stored=store.secrets.value))
         self._started = time.time()
         self._views = views.JobViews()
 

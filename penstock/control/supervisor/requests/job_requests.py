@@ -30,8 +30,8 @@ _AT_ONCE = 2
 class JobRequests:
     """Asks a job's code, in a child process. At most two at once: each loads the libraries of pipelines."""
 
-    def __init__(self, options: Options) -> None:
-        self._options, self._secrets = options, Secrets(options.data.secrets)
+    def __init__(self, options: Options, secrets: Secrets) -> None:
+        self._options, self._secrets = options, secrets
         self._free = threading.BoundedSemaphore(_AT_ONCE)
 
     def ask(self, job: Job, version: Version, what: str, **request: Any) -> dict[str, Any]:
