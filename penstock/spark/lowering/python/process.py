@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from penstock.keyed.process_operator import MAIN, ProcessOperator, ProcessResult
+from penstock.keyed.store.groups import StateRows
+from penstock.keyed.version_1 import process_rows
 from penstock.plan.operators.process import KeyedProcess
 from penstock.spark.lowering.buckets import Invocation, bucketed
 from penstock.spark.lowering.context import Context, carried_columns, column
@@ -53,21 +56,22 @@ def _keyed(node: KeyedProcess, context: Context) -> ProcessOperator:
 class _Step:
     """What a task does with a bucket."""
 
+    expires_by_watermark: ClassVar[bool] = False
     keyed: ProcessOperator
     node: str
     made: pa.Schema
     staging: Staging
 
     def __call__(self, call: Invocation) -> Iterator[pa.Table]:
-        turned = self.keyed.run(call.rows, call.state, call.watermark_us, call.now_us, ended=call.ended)
-        call.state, call.next_event_timer_us, call.next_processing_timer_us = (
-            turned.state,
-            turned.next_event_timer_us,
-            turned.next_processing_timer_us,
-        )
+        turned = self.keyed.run(call.rows, call.store, call.watermark_us, call.now_us, ended=call.ended)
+        call.store = turned.store
         self._refuse(turned, call.bucket)
         for output, (table, times) in turned.tables.items():
             yield self._shaped(output, table, times)
+
+    def version_1(self, state: bytes, rows: pa.Schema) -> list[StateRows]:
+        """Return the state of a bucket in the older layout."""
+        return [process_rows(state, [rows.field(name).type for name in self.keyed.keys])]
 
     def _refuse(self, turned: ProcessResult, bucket: int) -> None:
         if turned.refused:
