@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.keyed.store.bucket_store import BucketStore
-from penstock.keyed.store.groups import ALWAYS, StateRows
+from penstock.keyed.store.groups import StateRows
 from penstock.keyed.store.hashes import group_hashes
-from penstock.keyed.version_1 import decode_rows
 from penstock.values.state_tables import StateTable
 from penstock.windows import LAST_US
 
@@ -61,7 +60,6 @@ class KeyedTables:
     expires_by_watermark: bool = False
     closes_at_end: bool = False
     time: str | None = None
-    tables_of_version_1: Callable[[bytes], Sequence[pa.Table]] = lambda state: [decode_rows(state)]
 
     def __call__(self, call: Invocation) -> Iterator[pa.Table]:
         """Run the step on the keys that have rows or are due; at the end of input on all."""
@@ -77,11 +75,6 @@ class KeyedTables:
         call.store = store.replaced(touched, self._rows(inner.state or ()), self._expired_us(call))
         if self.closes_at_end and not over:
             self._set_last_timers(call)
-
-    def version_1(self, state: bytes, rows: pa.Schema) -> list[StateRows]:
-        """Return the state of a bucket in the older layout: all of it is due, so that the step sees it once."""
-        hashed = self._hashed(self.tables_of_version_1(state))
-        return [StateRows(table, hashes, event=np.full(len(hashes), ALWAYS)) for table, hashes in hashed]
 
     def _rows(self, tables: Sequence[StateTable]) -> list[StateRows]:
         hashed = self._hashed([one.rows for one in tables])

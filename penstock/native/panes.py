@@ -16,11 +16,9 @@ from penstock.native import engine
 from penstock.native.steps import PANE, quote
 from penstock.plan.operators.partial_aggregates import Partial
 from penstock.schema import Schema
-from penstock.values.arrow_stream import from_stream
 from penstock.values.state_tables import StateTable
 from penstock.windows import LAST_US
 
-_VERSION = b"\x01"
 PLACE = "__penstock_place"
 # Stands in the SQL of a merge for what lists are ordered by.
 ORDERED = "<order>"
@@ -133,16 +131,6 @@ def run(sql: str, **tables: pa.Table) -> pa.Table:
     finally:
         for name in tables:
             connection.unregister(name)
-
-
-def unpacked(state: bytes) -> list[pa.Table]:
-    """Return the tables of a whole bucket in the layout of version 1: each as its length and an Arrow stream."""
-    tables, at = [], len(_VERSION)
-    while at < len(state):
-        end = at + 8 + int.from_bytes(state[at : at + 8], "little")
-        tables.append(from_stream(state[at + 8 : end]))
-        at = end
-    return tables
 
 
 def fits(table: pa.Table, like: pa.Table) -> pa.Table:

@@ -146,10 +146,6 @@ class BucketStore:
         tail = merged([fresh, manifest.tail], oldest=not manifest.runs, expired_us=manifest.expired_us)
         return BucketStore(manifest.with_tail(tail), self._runs)
 
-    def filled(self, parts: Sequence[StateRows]) -> BucketStore:
-        """Return an empty store with these rows."""
-        return BucketStore(self.manifest.with_tail(grouped(parts, np.zeros(0, np.int64))), self._runs)
-
     def advanced(self) -> BucketStore:
         """Return the store with the positions in its time indexes moved past what was replaced."""
         runs, newer = [], [self.manifest.tail]

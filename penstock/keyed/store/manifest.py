@@ -10,7 +10,7 @@ from penstock.errors import CheckpointDamaged
 from penstock.keyed.store.encoding import decode, encode
 from penstock.keyed.store.groups import ALWAYS, Groups, empty_groups
 
-# State of version 1 is that of a whole bucket.
+# In version 1 the state of a bucket was all of it.
 VERSION = b"\x02".ljust(64, b"\0")
 
 

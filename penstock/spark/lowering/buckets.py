@@ -23,9 +23,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from penstock.errors import PenstockError
 from penstock.keyed.store.bucket_store import TAIL_BYTES, BucketStore, RunSettings
-from penstock.keyed.store.groups import StateRows
 from penstock.keyed.store.run_folder import RunFolder
-from penstock.keyed.version_1 import is_version_1
 from penstock.plan.operators.node import BUCKETS, Node
 from penstock.plan.physical.queries import event_times_of
 from penstock.plan.physical.watermark_lag import lag_us
@@ -74,9 +72,6 @@ class Step(Protocol):
 
     def __call__(self, call: Invocation) -> Iterable[pa.Table]:
         """Take the rows of a bucket, and yield results."""
-
-    def version_1(self, state: bytes, rows: pa.Schema) -> Sequence[StateRows]:
-        """Return the state of a bucket in the older layout."""
 
 
 def input_schema(frame: DataFrame, node: Node, context: Context) -> Schema:
@@ -259,9 +254,7 @@ class _Worker:
         if self.runs is not None:
             folder = RunFolder(self.runs / str(bucket))
             runs = RunSettings(folder, self.retention, bucket, self.tail_bytes, self.shares_runs)
-        if state is None or not is_version_1(state):
-            return BucketStore.of(state, runs)
-        return BucketStore.of(None, runs).filled(self.step.version_1(state, self.given))
+        return BucketStore.of(state, runs)
 
     def _store(self, call: Invocation, state: GroupState) -> None:
         """Write a run if it is time for one, and then the manifest and the timers."""

@@ -17,7 +17,7 @@ from penstock.errors import PipelineError
 from penstock.keyed.table_steps import KeyedTables
 from penstock.native.count_windows import CountWindows
 from penstock.native.early_windows import EarlyWindows
-from penstock.native.panes import LISTS, Panes, merge_of, unpacked
+from penstock.native.panes import LISTS, Panes, merge_of
 from penstock.native.session_windows import SessionWindows
 from penstock.plan.operators.grouped import WINDOW_TYPES, Aggregate, Grouped, Reduce, Top, is_ordered
 from penstock.plan.operators.partial_aggregates import PREFIX as PARTIAL
@@ -48,9 +48,7 @@ def in_buckets(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
 def _step(node: Grouped, panes: Panes, late: str | None) -> KeyedTables:
     step = _windows(node, panes, late)
     at_end = isinstance(step, CountWindows)
-    return KeyedTables(
-        step, panes.keys, panes.keys, closes_at_end=at_end, time=EVENT_TIME, tables_of_version_1=unpacked
-    )
+    return KeyedTables(step, panes.keys, panes.keys, closes_at_end=at_end, time=EVENT_TIME)
 
 
 def _windows(node: Grouped, panes: Panes, late: str | None) -> CountWindows | SessionWindows | EarlyWindows:

@@ -22,9 +22,6 @@ from penstock.keyed.store.bucket_store import BucketStore, RunSettings
 from penstock.keyed.store.hashes import group_hashes
 from penstock.keyed.store.manifest import manifest_from
 from penstock.keyed.store.run_folder import RunFolder
-from penstock.keyed.version_1 import decode_rows, is_version_1
-from penstock.keyed.version_1 import process_keys as version_1_keys
-from penstock.native.panes import unpacked
 from penstock.native.session_windows import AT
 from penstock.native.steps import PANE
 from penstock.plan.operators.deduplication import Deduplicate
@@ -45,11 +42,10 @@ class BucketFormat:
 
     columns: list[str]
     decode: Callable[[Sequence[pa.Table]], Iterable[Row]]
-    tables_of_version_1: Callable[[bytes], Sequence[pa.Table]] = lambda state: [decode_rows(state)]
 
     def rows(self, state: bytes, reader: BucketReader) -> Iterable[Row]:
         """Return the rows of a bucket that a reader asks for."""
-        return self.decode(reader.tables(state, self.tables_of_version_1))
+        return self.decode(reader.tables(state))
 
 
 @dataclass(frozen=True)
@@ -59,10 +55,8 @@ class BucketReader:
     runs: Folder
     hashes: tuple[int, ...] | None = None
 
-    def tables(self, state: bytes, of_version_1: Callable[[bytes], Sequence[pa.Table]]) -> Sequence[pa.Table]:
+    def tables(self, state: bytes) -> Sequence[pa.Table]:
         """Return the tables of a bucket."""
-        if is_version_1(state):
-            return of_version_1(state)
         manifest = manifest_from(state)
         settings = RunSettings(RunFolder(self.runs / str(manifest.bucket)), 0, verify=self.hashes is None)
         store = BucketStore(manifest, settings)
@@ -105,7 +99,7 @@ def bucket_format(operator: Operator, *, in_buckets: bool) -> BucketFormat | Non
         return BucketFormat([*operator.keys, KEPT_AT], lambda tables: _deduplication_rows(tables, operator.keys))
     if operator.held is not None:
         columns = [*operator.keys, OPEN, *operator.held]
-        return BucketFormat(columns, lambda tables: _window_rows(tables, operator), unpacked)
+        return BucketFormat(columns, lambda tables: _window_rows(tables, operator))
     return None
 
 
@@ -121,7 +115,7 @@ def process_columns(operator: Operator) -> list[str]:
 
 def process_keys(state: bytes, reader: BucketReader) -> pa.Table:
     """Return the keys of a process function's bucket: the key as JSON, and its pickled state."""
-    tables = reader.tables(state, lambda old: [version_1_keys(old)])
+    tables = reader.tables(state)
     return tables[0] if tables else SCHEMA.empty_table()
 
 

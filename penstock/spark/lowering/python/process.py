@@ -11,8 +11,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from penstock.keyed.process_operator import MAIN, ProcessOperator, ProcessResult
-from penstock.keyed.store.groups import StateRows
-from penstock.keyed.version_1 import process_rows
 from penstock.plan.operators.process import KeyedProcess
 from penstock.spark.lowering.buckets import Invocation, bucketed
 from penstock.spark.lowering.context import Context, carried_columns, column
@@ -68,10 +66,6 @@ class _Step:
         self._refuse(turned, call.bucket)
         for output, (table, times) in turned.tables.items():
             yield self._shaped(output, table, times)
-
-    def version_1(self, state: bytes, rows: pa.Schema) -> list[StateRows]:
-        """Return the state of a bucket in the older layout."""
-        return [process_rows(state, [rows.field(name).type for name in self.keyed.keys])]
 
     def _refuse(self, turned: ProcessResult, bucket: int) -> None:
         if turned.refused:
