@@ -29,7 +29,9 @@ from penstock.keyed.store.groups import (
 from penstock.keyed.store.manifest import Manifest, Retired, RunEntry, manifest_from
 from penstock.keyed.store.run_folder import RunFolder, epoch_of, owner_of
 
-TAIL_BYTES = 64 << 10
+TAIL_BYTES = 32 << 10
+# A tail may be larger where epochs write much: so many epochs, but so many times as large at most.
+_TAIL_EPOCHS, _TAIL_GROWTH = 4, 8
 # A run takes in older ones that are less than so many times its size.
 _RATIO = 3.0
 _FIRST_CHUNK = 32
@@ -55,10 +57,10 @@ class RunSettings:
         """A number from 0.75 to 1.25, different for each bucket, so that they do not compact in the same epoch."""
         return 0.75 + (self.bucket * 0.6180339887 % 1) / 2
 
-    @property
-    def tail_limit(self) -> float:
-        """The size from which a tail is written as a run."""
-        return self.tail_bytes * self._spread
+    def tail_limit(self, written: int) -> float:
+        """Return the size from which a tail is written as a run; an epoch writes so many bytes."""
+        most = self.tail_bytes * _TAIL_GROWTH
+        return min(max(self.tail_bytes, written * _TAIL_EPOCHS), most) * self._spread
 
     @property
     def ratio(self) -> float:
@@ -85,8 +87,9 @@ class Touched:
 class BucketStore:
     """The groups of a bucket, as the last epoch left them; without settings all of it is in the tail."""
 
-    def __init__(self, manifest: Manifest, runs: RunSettings | None = None) -> None:
-        self.manifest, self._runs = manifest, runs
+    def __init__(self, manifest: Manifest, runs: RunSettings | None = None, written: int = 0) -> None:
+        """Create the store; `written` is the size of what this epoch has changed."""
+        self.manifest, self._runs, self._written = manifest, runs, written
 
     @classmethod
     def of(cls, state: bytes | None, runs: RunSettings | None = None) -> BucketStore:
@@ -96,17 +99,15 @@ class BucketStore:
     def read(self, hashes: Numbers) -> Touched:
         """Return the groups of these hashes; each hash may be given several times."""
         wanted = np.unique(hashes)
-        left, found = wanted, []
+        left, live, expired_us = wanted, [], self.manifest.expired_us
         for part in self._parts():
             if not len(left):
                 break
             positions, here = part.find(left)
             if here.any():
-                found.append(part.taken(positions[here]))
-                left = left[~here]
-        existing = np.concatenate([part.hashes for part in found]) if found else wanted[:0]
-        expired_us = self.manifest.expired_us
-        live = [part.taken(np.flatnonzero(part.expires > expired_us)) for part in found]
+                positions, left = positions[here], left[~here]
+                live.append(part.taken(positions[part.expires[positions] > expired_us]))
+        existing = wanted if not len(left) else np.setdiff1d(wanted, left, assume_unique=True)
         if not live:
             return Touched(wanted, existing, None)
         numbers = range(len(live[0].tables))
@@ -144,7 +145,7 @@ class BucketStore:
         if expired_us is not None:
             manifest = replace(manifest, expired_us=max(manifest.expired_us, expired_us))
         tail = merged([fresh, manifest.tail], oldest=not manifest.runs, expired_us=manifest.expired_us)
-        return BucketStore(manifest.with_tail(tail), self._runs)
+        return BucketStore(manifest.with_tail(tail), self._runs, fresh.nbytes)
 
     def advanced(self) -> BucketStore:
         """Return the store with the positions in its time indexes moved past what was replaced."""
@@ -154,7 +155,7 @@ class BucketStore:
             processing = _first_current(run, run.processing_index, entry.processing_head, newer)
             runs.append(replace(entry, event_head=event, processing_head=processing))
             newer.append(run)
-        return BucketStore(replace(self.manifest, runs=tuple(runs)), self._runs)
+        return BucketStore(replace(self.manifest, runs=tuple(runs)), self._runs, self._written)
 
     def next_due(self) -> tuple[int | None, int | None]:
         """Return the next event time and processing time at which a group is due; of an `advanced` store."""
@@ -181,7 +182,7 @@ class BucketStore:
             manifest = _without_runs(manifest, epoch)
         if self._runs is not None:
             manifest = self._runs.owned(manifest)
-            if manifest.tail.nbytes > self._runs.tail_limit:
+            if manifest.tail.nbytes > self._runs.tail_limit(self._written):
                 manifest = self._flushed(manifest, epoch, self._runs)
             manifest = _swept(manifest, epoch, self._runs)
         return manifest.to_bytes()
@@ -235,7 +236,7 @@ def _sweep_orphans(
     owner: str, runs: Sequence[RunEntry], retired: Sequence[Retired], epoch: int, settings: RunSettings
 ) -> None:
     """Delete runs of earlier epochs that no manifest names: attempts that failed left them."""
-    named = {one.name for one in (*runs, *retired)}
+    named = {*(one.name for one in runs), *(one.name for one in retired)}
     oldest = _oldest_retained(epoch, settings)
     others = [one for one in settings.folder.names() if one not in named and owner_of(one).startswith(owner)]
     settings.folder.remove([one for one in others if epoch_of(one) < oldest])

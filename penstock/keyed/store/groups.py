@@ -56,11 +56,16 @@ class Groups:
     @property
     def nbytes(self) -> int:
         """About how large it is."""
-        return sum(table.nbytes for table in self.tables) + 16 * len(self)
+        return int(sum(table.nbytes for table in self.tables)) + 16 * len(self)
 
     def counts(self, number: int) -> Numbers:
         """Return how many rows of a table each group has."""
-        return np.diff(self.starts[number], append=self.tables[number].num_rows)
+        starts = self.starts[number]
+        counts: Numbers = np.empty_like(starts)
+        if len(starts):
+            np.subtract(starts[1:], starts[:-1], out=counts[:-1])
+            counts[-1] = self.tables[number].num_rows - starts[-1]
+        return counts
 
     @cached_property
     def has_rows(self) -> Flags:
@@ -94,7 +99,9 @@ class Groups:
         return positions, self.hashes[positions] == hashes
 
     def taken(self, positions: Numbers) -> Groups:
-        """Return some of the groups, in the order of their positions."""
+        """Return some of the groups, by positions that increase."""
+        if len(positions) == len(self):
+            return self
         rows = [_rows(self.starts[number][positions], self.counts(number)[positions]) for number in self._numbers]
         return Groups(
             self.hashes[positions],
@@ -183,17 +190,17 @@ def _joined(parts: Sequence[Groups]) -> Groups:
         rows, start = _rows(first[chosen], counts[chosen])
         tables.append(_take(pa.concat_tables(shaped), rows))
         starts.append(start)
-    times = (
+    event, processing, expires = (
         np.concatenate([getattr(part, name) for part in parts])[chosen] for name in ("event", "processing", "expires")
     )
-    return Groups(hashes[chosen], *times, tuple(tables), tuple(starts))
+    return Groups(hashes[chosen], event, processing, expires, tuple(tables), tuple(starts))
 
 
 def concatenated(parts: Sequence[Groups]) -> tuple[pa.Table, ...]:
     """Return the rows of several parts that have no group in common, table by table."""
     like = parts[0].tables
     return tuple(
-        pa.concat_tables([_shaped(part.tables[number], table.schema) for part in parts]).combine_chunks()
+        whole(pa.concat_tables([_shaped(part.tables[number], table.schema) for part in parts]))
         for number, table in enumerate(like)
     )
 
@@ -215,7 +222,12 @@ def _rows(starts: Numbers, counts: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _take(table: pa.Table, rows: Numbers) -> pa.Table:
-    return table.combine_chunks().take(pa.array(rows))
+    return whole(table).take(pa.array(rows))
+
+
+def whole(table: pa.Table) -> pa.Table:
+    """Return a table in one piece."""
+    return table.combine_chunks() if any(column.num_chunks > 1 for column in table.columns) else table
 
 
 def _shaped(table: pa.Table, schema: pa.Schema) -> pa.Table:
