@@ -66,9 +66,11 @@ class Invocation:
 
 
 class Step(Protocol):
-    """What is done with a bucket; with `expires_by_watermark` it is called again when all of it has expired."""
+    """What is done with a bucket."""
 
-    expires_by_watermark: bool
+    @property
+    def expires_by_watermark(self) -> bool:
+        """Whether it is called again when all of the bucket has expired."""
 
     def __call__(self, call: Invocation) -> Iterable[pa.Table]:
         """Take the rows of a bucket, and yield results."""
