@@ -180,7 +180,7 @@ class BucketStore:
         last = self.last_expiry
         if last is not None and last <= manifest.expired_us:
             manifest = _without_runs(manifest, epoch)
-        if self._runs is not None:
+        if self._runs is not None and epoch >= 0:
             manifest = self._runs.owned(manifest)
             if manifest.tail.nbytes > self._runs.tail_limit(self._written):
                 manifest = self._flushed(manifest, epoch, self._runs)

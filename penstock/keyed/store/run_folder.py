@@ -49,6 +49,8 @@ class RunFolder:
         name = f"{epoch}-{owner}{uuid.uuid4().hex[:16]}{SUFFIX}"
         data = body + checksum.to_bytes(_CHECKSUM, "little")
         self.folder.write(name, data)
+        if self.folder.local is None:
+            LocalFolder(self._cache).write(name, data, sync=False)
         return RunEntry(name, len(data), checksum, len(groups), groups.last_expiry)
 
     def read(self, entry: RunEntry, *, verify: bool = True) -> Groups:
@@ -72,8 +74,8 @@ class RunFolder:
             self._forget(name)
 
     def names(self) -> list[str]:
-        """Return the names of all runs that are there, used or not."""
-        return [name for name in self.folder.names() if name.endswith(SUFFIX)]
+        """Return the names of all runs, used or not, and of files that a killed process did not finish."""
+        return [name for name in self.folder.names() if SUFFIX in name]
 
     def retain(self, names: Iterable[str]) -> None:
         """Forget the mapped runs of this bucket that are not among these."""
@@ -139,12 +141,12 @@ def about(data: pa.Buffer) -> dict[str, Any]:
 
 
 def epoch_of(name: str) -> int:
-    """Return the epoch that wrote a run, from its name.
+    """Return the epoch that wrote a run, from its name, or that of the file that became it.
 
-    >>> epoch_of("12-0123456789abcdef.run")
-    12
+    >>> epoch_of("12-0123456789abcdef.run"), epoch_of(".12-0123456789abcdef.run.ab12")
+    (12, 12)
     """
-    return int(name.partition("-")[0])
+    return int(name.lstrip(".").partition("-")[0])
 
 
 def owner_of(name: str) -> str:

@@ -139,6 +139,7 @@ def test_a_large_state_costs_what_is_touched(tmp_path: Path) -> None:
 def test_runs_that_no_retained_epoch_needs_are_deleted_and_those_of_failed_attempts_too(tmp_path: Path) -> None:
     folder = RunFolder(LocalFolder(tmp_path))
     runs, state = RunSettings(folder, RETENTION, tail_bytes=0), None
+    (tmp_path / ".1-0123.run.4567").write_bytes(b"not finished")
     for epoch in range(40):
         for _ in range(2):
             store = BucketStore.of(state, runs)
@@ -147,6 +148,7 @@ def test_runs_that_no_retained_epoch_needs_are_deleted_and_those_of_failed_attem
             after = store.replaced(store.read(hashes), [state_rows(new, {}, {})]).finished(epoch)
         state = after
     assert len(folder.names()) < 25, "one run of each attempt of the last epochs"
+    assert not [name for name in folder.names() if name.startswith(".")]
 
 
 def test_everything_that_expired_is_gone_without_a_compaction(tmp_path: Path) -> None:
