@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_damaged_run_is_named(tmp_path: Path, change: str, reason: str, remote: bool) -> None:
     folder = RunFolder(RemoteFolder(tmp_path) if remote else LocalFolder(tmp_path))
     entry = folder.write(some_groups(), 3, [])
+    shutil.rmtree(tmp_path / "tmp", ignore_errors=True)
     path = tmp_path / entry.name
     data = bytearray(path.read_bytes())
     if change == "flipped":
