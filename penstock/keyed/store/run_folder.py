@@ -116,8 +116,12 @@ class RunFolder:
 
     @property
     def _cache(self) -> Path:
-        where = hashlib.sha256(self.folder.url.encode()).hexdigest()[:24]
-        return Path(tempfile.gettempdir()) / f"penstock-keyed-{os.getuid()}" / where
+        return cache_root() / hashlib.sha256(self.folder.url.encode()).hexdigest()[:24]
+
+
+def cache_root() -> Path:
+    """Return the folder of this machine with copies of runs that are in object stores."""
+    return Path(tempfile.gettempdir()) / f"penstock-keyed-{os.getuid()}"
 
 
 def damage(data: pa.Buffer, entry: RunEntry | None = None, *, verify: bool = True) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -11,37 +12,28 @@ import pytest
 
 from penstock.errors import CheckpointDamaged
 from penstock.keyed.store import run_folder
+from penstock.keyed.store.bucket_store import BucketStore, RunSettings
 from penstock.keyed.store.groups import Groups, StateRows, grouped
 from penstock.keyed.store.run_folder import RunFolder, about, damage
-from penstock.storage.folders import LocalFolder
+from penstock.storage.folders import Folder, LocalFolder
+from penstock.storage.object_folders import ObjectFolder
+from tests.s3 import BUCKET
 
 
-class RemoteFolder(LocalFolder):
-    """A folder that is not local, as far as anyone can tell."""
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> Folder:
+    """A folder on S3."""
+    return ObjectFolder.at(f"s3://{BUCKET}/{uuid.uuid4().hex}", request.getfixturevalue("s3"))
 
-    local = None  # type: ignore[assignment]
 
-    def __init__(self, path: Path) -> None:
-        object.__setattr__(self, "disk", LocalFolder(path))
-
-    url = property(lambda self: f"remote://{self.disk.url}")  # type: ignore[assignment]
-
-    def read(self, name: str) -> bytes | None:
-        return self.disk.read(name)
-
-    def write(self, name: str, data: bytes, *, once: bool = False, sync: bool = True) -> None:
-        self.disk.write(name, data)
-
-    def names(self) -> list[str]:
-        return self.disk.names()
-
-    def remove(self, name: str) -> None:
-        self.disk.remove(name)
+@pytest.fixture(params=["disk", "s3"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    return LocalFolder(tmp_path) if request.param == "disk" else request.getfixturevalue("store")
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folder.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    monkeypatch.setattr(run_folder, "cache_root", lambda: tmp_path / "tmp")
     run_folder._mapped.clear()
 
 
@@ -63,18 +55,16 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "reason"), [("missing", "is missing"), ("flipped", "checksum"), ("cut", "bytes")])
-@pytest.mark.parametrize("remote", [False, True])
-def test_a_damaged_run_is_named(tmp_path: Path, change: str, reason: str, remote: bool) -> None:
-    folder = RunFolder(RemoteFolder(tmp_path) if remote else LocalFolder(tmp_path))
+def test_a_damaged_run_is_named(tmp_path: Path, stored: Folder, change: str, reason: str) -> None:
+    folder = RunFolder(stored)
     entry = folder.write(some_groups(), 3, [])
     shutil.rmtree(tmp_path / "tmp", ignore_errors=True)
-    path = tmp_path / entry.name
-    data = bytearray(path.read_bytes())
+    data = bytearray(stored.read(entry.name) or b"")
     if change == "flipped":
         data[200] ^= 1
-    path.unlink()
+    stored.remove(entry.name)
     if change != "missing":
-        path.write_bytes(data[: -10 if change == "cut" else None])
+        stored.write(entry.name, bytes(data[: -10 if change == "cut" else None]))
     with pytest.raises(CheckpointDamaged, match=reason) as raised:
         folder.read(entry)
     assert entry.name in str(raised.value)
@@ -90,17 +80,29 @@ def test_another_run_under_the_same_name_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [None, 0, 10, -1])
-def test_a_cached_copy_that_is_missing_or_torn_is_fetched_again(tmp_path: Path, torn: int | None) -> None:
-    folder = RunFolder(RemoteFolder(tmp_path))
+def test_a_cached_copy_that_is_missing_or_torn_is_fetched_again(
+    tmp_path: Path, store: Folder, torn: int | None
+) -> None:
+    folder = RunFolder(store)
     entry = folder.write(some_groups(), 3, [])
-    assert len(folder.read(entry)) == 3
     (cached,) = (tmp_path / "tmp").rglob("*.run")
     data = cached.read_bytes()
     cached.unlink()
     if torn is not None:
         cached.write_bytes(data[:torn])
-    run_folder._mapped.clear()
     assert len(folder.read(entry)) == 3
     assert cached.read_bytes() == data
     folder.remove([entry.name])
-    assert not cached.exists()
+    assert (cached.exists(), folder.names()) == (False, [])
+
+
+def test_an_epoch_writes_one_object_at_most(store: Folder) -> None:
+    runs, state = RunSettings(RunFolder(store), 2, tail_bytes=2_000), None
+    for epoch in range(12):
+        before = {*store.names()}
+        bucket = BucketStore.of(state, runs)
+        hashes = np.arange(epoch * 10, epoch * 10 + 40)
+        rows = StateRows(pa.table({"v": [str(epoch)] * 40}), hashes)
+        state = bucket.replaced(bucket.read(hashes), [rows]).finished(epoch)
+        assert len({*store.names()} - before) <= 1
+    assert len(BucketStore.of(state, runs).everything()) == 150
