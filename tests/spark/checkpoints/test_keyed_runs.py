@@ -116,6 +116,7 @@ def test_a_changed_plan_goes_on_from_the_runs(job: Job) -> None:
     job.run(changed=True)
     assert (job.checkpoint / "current").read_text() == "2"
     assert any("generations" in path.parts for path in job.runs())
+    assert job.written() == job.expected()
 
 
 def test_a_savepoint_has_the_runs_and_a_job_restored_from_it_goes_on(job: Job) -> None:
