@@ -115,6 +115,10 @@ def bars(found: Sequence[Result]) -> Iterator[Bar]:
         took = ours["few"].extra["epoch ms"] or 0
         yield Bar(f"few: {took:.0f} ms an epoch, bar at most {FEW_MS:.0f}", took <= FEW_MS)
     sizes = [result for case, result in ours.items() if case.startswith("touched-")]
+    for theirs in (result for result in found if result.system == SPARK and result.case.startswith("touched-")):
+        for result in (one for one in sizes if one.case != theirs.case):
+            ratio = result.rows_per_s / theirs.rows_per_s
+            yield Bar(f"{result.case} beside spark's {theirs.case}: {ratio:.2f}, bar 5.00", ratio >= LEAST["touched"])
     if len(sizes) > 1:
         times = [result.extra["epoch ms"] or 0 for result in sizes]
         slowest = max(times) / min(times)

@@ -33,6 +33,6 @@ def test_each_case_has_a_bar() -> None:
     found = [
         Result(system, case, rows, 1.0, 100.0, True, {"epoch ms": took, "restart s": 4.0})
         for case, ours, took in (("events", 99, 1), ("few", 40, 401), ("touched-10", 51, 100), ("touched-100", 60, 190))
-        for system, rows in (("penstock", ours), ("spark", 10))
+        for system, rows in (("penstock", ours), *([] if case == "touched-100" else [("spark", 10)]))
     ]
-    assert [bar.reached for bar in state.bars(found)] == [False, True, True, True, False, True, True]
+    assert [bar.reached for bar in state.bars(found)] == [False, True, True, False, True, True, True]
