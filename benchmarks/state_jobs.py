@@ -136,7 +136,8 @@ def _told(query: Any, job: Job, since: float) -> dict[str, Any]:
     stats = (path.stat() for path in files)
     return {
         "epochs": [
-            {"rows": one["numInputRows"], "seconds": one["durationMs"]["triggerExecution"] / 1000}
+            # Rows that the scan packs count as one for Spark.
+            {"seconds": one["durationMs"]["triggerExecution"] / 1000}
             for one in told
             if one["numInputRows"]
         ],
