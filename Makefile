@@ -6,6 +6,8 @@ READY   := $(VENV)/.ready
 DOCS    := $(VENV)/.docs
 EXTRAS  := charts,state,dev
 RUNS    ?= 20
+CHROMIUM ?= /usr/bin/chromium
+PAGES   := penstock/dashboard/static/index.html
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
@@ -14,18 +16,29 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format docs bench bench-scale bench-log soak-state bench-peers crash crash-log crash-control clean
+.PHONY: help setup dashboard browser screenshots demo test test-slow lint format docs bench bench-scale bench-log soak-state bench-peers crash crash-log crash-control clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Create the virtual environment and find Java, or install it
+setup: $(READY) pages ## Create the virtual environment, find Java or install it, and build the dashboard
+
+dashboard: $(PAGES) ## Build the pages of the dashboard into the package, with Node.js from PATH or PyPI
+
+browser: ## Install Chromium for the tests of the dashboard, where apt is there and may
+	@command -v chromium chromium-browser google-chrome chrome >/dev/null && exit 0; \
+	command -v apt-get >/dev/null && test "$$(id -u)" = 0 && apt-get install -y --no-install-recommends chromium || { \
+		echo "Install Chromium, as with: sudo apt-get install chromium. Without it the browser tests are skipped." >&2; exit 1; }
+
+screenshots: $(READY) $(PAGES) ## Take the pictures of the dashboard in docs/images, with real jobs and Chromium
+	$(BIN)/python tools/screenshots.py --browser $(CHROMIUM)
 
 demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by row
 	$(BIN)/penstock demo
 
 # Two at a time: much of a test is waiting for a JVM. A file's tests stay together, for they share servers.
-test: $(READY) ## Run the tests
+test: $(READY) pages ## Run the tests
+	@$(MAKE) --no-print-directory browser || true
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 
 test-slow: $(READY) ## Run the longer forms of tests that `make test` leaves out
@@ -71,7 +84,7 @@ crash-control: $(READY) ## Kill job manager, drivers, log and database under ten
 	$(BIN)/python -m pytest -q -s tests/crash/test_control_kill.py --crash-runs=$(ROUNDS)
 
 clean: ## Remove the virtual environment and whatever was generated
-	rm -rf $(VENV) .venv-* build dist site out .penstock spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .venv-* dashboard/node_modules penstock/dashboard/static build dist site out .penstock spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -88,6 +101,14 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Preparing Spark's class archive"
 	@$(BIN)/python -m penstock.cli.warm_up || true
 	@touch $@
+
+# Everything but the dashboard works without its pages: where they cannot be built, that is said and the rest goes on.
+.PHONY: pages
+pages: $(READY)
+	@$(MAKE) --no-print-directory $(PAGES) || true
+
+$(PAGES): $(shell find dashboard -name node_modules -prune -o -type f -print) tools/build_dashboard.py | $(READY)
+	@$(BIN)/python tools/build_dashboard.py
 
 # Apart from the rest: only those who build the documentation need it.
 $(DOCS): $(READY)

@@ -13,6 +13,7 @@ import psutil
 from benchmarks import chart, results
 from benchmarks.control_cases import IN_POOL, Sizes, measure_pool, measure_requests, measure_submissions
 from benchmarks.data import CACHE
+from benchmarks.peers import ROOT
 from benchmarks.results import OURS, Bar, Result
 
 REQUEST_MS = 50.0
@@ -32,6 +33,9 @@ spare driver, beside spark-submit of the same in PySpark; median of {runs}. pool
 all had committed an epoch; peak is the memory of that driver, its JVM and Python workers. idle: the manager with
 {pooled} jobs that have no input. In the other rows, peak is the memory of the manager itself. cpu_percent: of one core.
 """
+FULL = Sizes(jobs=1_000, epochs=100_000, rate=100, seconds=30, clients=1_000, runs=3, idle_seconds=30)
+# A run of everything is the one that docs/performance.md shows.
+PUBLISHED = ROOT / "docs" / "performance" / "bench-control.json"
 Part = Callable[[Sizes, Path], Iterator[Result]]
 
 
@@ -48,14 +52,18 @@ def run(
     idle_seconds: float = 30,
     cache: Path = CACHE,
 ) -> int:
-    """Measure one part after the other; return 1 if an answer was wrong or missing."""
+    """Measure one part after the other; return 1 if an answer was wrong or missing.
+
+    Without `json`, a run of everything is written to docs/performance, and a smaller one to the cache.
+    """
     sizes = Sizes(jobs, epochs, rate, seconds, clients, runs, idle_seconds)
     parts: list[Part] = [measure_requests, *((measure_submissions, measure_pool) if spark else ())]
     busy: list[float] = []
     found = [result for part in parts for result in _measure(part, sizes, cache, busy)]
     settings = {**asdict(sizes), "busy_percent": busy}
     made = results.document("control", settings, found) | {"ratios": ratios(found)}
-    target = Path(json) if json else cache / "control.json"
+    is_full = spark and sizes == FULL
+    target = Path(json) if json else PUBLISHED if is_full else cache / "control.json"
     results.save(made, target)
     shown = [row for row in made["results"] if row["p99_ms"] is not None]
     chart.draw({**made, "results": shown}, target.with_suffix(".png"), "p99_ms", "p99, ms")

@@ -91,17 +91,17 @@ def measure_pool(sizes: Sizes, folder: Path) -> Iterator[Result]:
     with ManagerProcess(folder / "data") as manager, Client(manager.url) as client:
         ids: list[str] = []
         for count in (1, IN_POOL):
-            begun = time.monotonic()
+            started = time.monotonic()
             ids += [job.submit(client, f"pooled-{number}", POOL) for number in range(len(ids), count)]
             right = wait_for_epochs(client, ids)
-            seconds = round(time.monotonic() - begun, 2)
+            seconds = round(time.monotonic() - started, 2)
             drivers = {client.job(one).pid for one in ids}
             right = right and len(drivers) == 1
             memory = _peak_mb(drivers.pop() or 0, sizes.idle_seconds / 2)
             yield Result(OURS, f"pool-{count}", 0, seconds, memory, right, NO_FIGURES)
-        before, begun = manager.cpu_seconds(), time.monotonic()
+        before, started = manager.cpu_seconds(), time.monotonic()
         time.sleep(sizes.idle_seconds)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - started
         share = {**NO_FIGURES, "cpu_percent": _percent(manager.cpu_seconds() - before, seconds)}
         right = all(client.job(one).state == "RUNNING" for one in ids)
         yield Result(OURS, "idle", 0, round(seconds, 2), round(manager.peak_mb, 1), right, share)

@@ -60,22 +60,22 @@ async def requests(url: str, paths: dict[str, list[str]], rate: int, seconds: fl
     times: dict[str, list[float]] = {kind: [] for kind in paths}
     failed: dict[str, int] = dict.fromkeys(paths, 0)
     kinds = list(paths)
-    begun = time.perf_counter()
+    started = time.perf_counter()
 
     async def send(number: int) -> None:
         kind = kinds[number % len(kinds)]
         path = paths[kind][number // len(kinds) % len(paths[kind])]
         connection = await free.get()
         status, body = await connection.request(path)
-        times[kind].append((time.perf_counter() - begun - number / rate) * 1000)
+        times[kind].append((time.perf_counter() - started - number / rate) * 1000)
         free.put_nowait(connection)
         failed[kind] += status != 200 or not body
 
     async with asyncio.TaskGroup() as group:
         for number in range(int(rate * seconds)):
-            await asyncio.sleep(max(0.0, begun + number / rate - time.perf_counter()))
+            await asyncio.sleep(max(0.0, started + number / rate - time.perf_counter()))
             group.create_task(send(number))
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - started
     while not free.empty():
         free.get_nowait().close()
     return {"milliseconds": times, "failed": failed, "seconds": took}
@@ -83,7 +83,7 @@ async def requests(url: str, paths: dict[str, list[str]], rate: int, seconds: fl
 
 async def events(url: str, clients: int, job: str) -> Answer:
     """Connect WebSocket clients, delete a job, and return how long each waited for that event, in milliseconds."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     limit = asyncio.Semaphore(CONNECTING)
     sockets = await asyncio.gather(*(_subscribed(url, limit) for _ in range(clients)))
     connected = time.perf_counter()
@@ -99,7 +99,7 @@ async def events(url: str, clients: int, job: str) -> Answer:
     # Closing a thousand connections politely is not what is measured.
     for socket in sockets:
         socket.transport.abort()
-    return {"milliseconds": times, "status": status, "connect_seconds": connected - begun}
+    return {"milliseconds": times, "status": status, "connect_seconds": connected - started}
 
 
 async def _subscribed(url: str, limit: asyncio.Semaphore) -> ClientConnection:

@@ -67,17 +67,17 @@ class SmallJob:
 
     def seconds_to_first_epoch(self, client: Client, epochs: FirstEpochs, name: str) -> tuple[float, int]:
         """Submit it; return the seconds until its first epoch was committed, and the rows of that epoch."""
-        begun = time.monotonic()
+        started = time.monotonic()
         job = self.submit(client, name)
         at, rows = epochs.wait_for(job)
         client.cancel(job)
-        return at - begun, rows
+        return at - started, rows
 
     def seconds_of_spark_submit(self, name: str) -> tuple[float, int]:
         """Run it by `spark-submit`; return the seconds until its first epoch was committed, and its rows."""
         places = [str(self.folder / part) for part in ("input", f"{name}-output", f"{name}-checkpoint")]
         command = [str(Path(sys.executable).parent / "spark-submit"), str(self.folder / "submitted.py")]
-        begun = time.time()
+        started = time.time()
         done = subprocess.run(
             [*command, *places, str(cores())],
             capture_output=True,
@@ -89,7 +89,7 @@ class SmallJob:
         if not last:
             raise SystemExit(f"spark-submit: {done.stderr[-2000:]}")
         _, _, rows, at = last[0].split()
-        return float(at) - begun, int(rows)
+        return float(at) - started, int(rows)
 
 
 class FirstEpochs:

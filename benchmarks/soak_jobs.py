@@ -63,7 +63,7 @@ def soak(job: Soak) -> dict[str, Any]:
     return made
 
 
-def _ignored(rows: list[dict[str, Any]]) -> None:
+def _ignored(epoch: Any, table: Any) -> None:
     """Drop rows."""
 
 

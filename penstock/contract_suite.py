@@ -117,7 +117,7 @@ class _Suite:
         self.expected = self.expected[:-2]
         try:
             _in_task(sink).prepare(epoch, 0, _torn(rows))
-        except Exception as error:
+        except Exception as error:  # a sink may wrap the error in one of its own, of any type
             if not _caused_by(error, _Torn):
                 raise
         else:

@@ -186,6 +186,14 @@ class Source(Connector):
         """Yield the rows of one split; called in a task."""
         return self.read(*split)
 
+    def take_arrivals(self) -> Mapping[int, int]:
+        """Return when the rows arrived that this task has read since the last call, if the source knows that.
+
+        Keys are milliseconds since 1970, values how many rows came then; a sample is enough. End-to-end latencies are
+        measured from these times to the commit.
+        """
+        return {}
+
     @property
     def partitioned(self) -> bool:
         """Whether rows are ordered within a partition: then each partition has a watermark of its own."""

@@ -51,7 +51,7 @@ def span_text(us: int) -> str:
 
 
 def instant(time: Time, what: str = "time") -> datetime:
-    """Return a point in time; one without a zone is refused, for it means another instant elsewhere.
+    """Return a point in time; one without a zone is refused, because it means another instant elsewhere.
 
     >>> instant("2026-01-01T10:02Z").isoformat()
     '2026-01-01T10:02:00+00:00'

@@ -88,13 +88,27 @@ class Watermark:
 
 
 @dataclass
+class NodeProgress:
+    """One node: its counts over all epochs, and what the newest epoch shows of it; None is what it does not have."""
+
+    counts: Counts = field(default_factory=Counts)
+    rows_in_per_s: float = 0.0
+    state_rows: int | None = None
+    state_bytes: int | None = None
+    watermark: datetime | None = None
+    backpressure_ratio: float | None = None
+
+
+@dataclass
 class Progress:
     """The newest epoch, and the totals so far.
 
     `backpressure_ratio`: of the rows that were there when the epoch was planned, the part that its limit left unread;
     0 if it read all, None if a source cannot count its rows. A report has the mean over the run's epochs. `phases` are
     the milliseconds of the newest epoch by what Spark did in them, under its own names, such as "addBatch".
-    `partition_lags` has the lag of each partition by source, of those that have partitions.
+    `partition_lags` has the lag of each partition by source, of those that have partitions. `nodes` are by name.
+    `latency_ms` has p50, p95 and p99 of the time from the timestamps of the epoch's records to its commit, where a
+    source knows these.
     """
 
     epoch: int = -1
@@ -115,6 +129,8 @@ class Progress:
     partition_lags: dict[str, dict[str, int]] = field(default_factory=dict)
     watermarks: tuple[Watermark, ...] = ()
     backpressure_ratio: float | None = None
+    nodes: dict[str, NodeProgress] = field(default_factory=dict)
+    latency_ms: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

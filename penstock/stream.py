@@ -8,10 +8,10 @@ from typing import Any, Literal, get_args
 
 from penstock import argument_checks as checks
 from penstock.aggregates import Aggregator
+from penstock.argument_checks import On, Within, joined, joined_asof
 from penstock.contracts import OnError, Sink
 from penstock.durations import Span, micros
 from penstock.errors import BadFunction, BadValue, PipelineError, choices
-from penstock.join_arguments import On, Within, joined, joined_asof
 from penstock.plan.operators import deduplication, grouped, python_functions, stateless
 from penstock.plan.operators.joins import How
 from penstock.plan.operators.node import Node

@@ -35,7 +35,7 @@ _ORDERED = [
 ]
 VALUES = {*_ORDERED, "contracts"}
 PLANNING = VALUES - {"settings", "report"}
-BUILDERS = {"argument_checks", "join_arguments", "tables", "stream"}
+BUILDERS = {"argument_checks", "tables", "stream"}
 API = {*BUILDERS, "query", "sql", "sources", "sinks", "pipeline", "contract_suite", "testing", "entry_points"}
 
 # Package, or module of the top level -> what of ours it may import. No entry may lead back to itself.
@@ -60,10 +60,9 @@ RULES: dict[str, set[str]] = {
     # It starts jobs as processes of their own, so that no JVM and no user's code is in it.
     "control": VALUES | {"plan", "storage", "connectors", "observe"},
     "dashboard": {"control"},
-    "argument_checks": PLANNING | {"plan"},
+    "argument_checks": PLANNING | {"plan", "tables"},
     "tables": VALUES | {"connectors"},
-    "join_arguments": PLANNING | {"plan", "tables"},
-    "stream": PLANNING | {"plan", "argument_checks", "join_arguments", "tables"},
+    "stream": PLANNING | {"plan", "argument_checks", "tables"},
     "query": PLANNING | {"plan", "stream"},
     "sql": PLANNING | {"plan", "query", "stream"},
     "sources": VALUES | BUILDERS | {"plan", "connectors"},
@@ -73,8 +72,10 @@ RULES: dict[str, set[str]] = {
     "testing": VALUES | {"plan", "keyed", "connectors", "storage", "spark", "pipeline", "contract_suite"},
     "entry_points": VALUES | {"pipeline"},
     # The process of a job: the only part of the job manager with Spark and the user's code in it.
-    "driver": VALUES | API | {"plan", "storage", "spark"},
+    "driver": VALUES | API | {"plan", "native", "connectors", "rejected", "storage", "spark", "observe"},
     "penstock": VALUES | API | {"control"},
+    # A process of its own, which the job manager starts for what users write in SQL.
+    "sql_console": VALUES | API | {"plan", "native", "connectors"},
     "demo": {"penstock", "connectors"},
     "cli": VALUES
     | API

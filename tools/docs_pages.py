@@ -49,6 +49,19 @@ The API of the [job manager](../how-to/jobs.md). A running one has the complete 
   `failed`.
 - With tokens, send `Authorization: Bearer TOKEN`; the table has the role that each request needs.
 - `WS /api/v1/events` sends events as they happen, `?job=` those of one job."""
+METRICS = """\
+The job manager measures all jobs. `GET /metrics` has the newest values for Prometheus; `GET /api/v1/jobs/JOB/metrics`
+has series: buckets of 10 seconds for an hour, of a minute for a day, of ten minutes for a month.
+
+- **State of single nodes**: `state_rows` and `state_size_bytes` also have the label `node` (in the REST API the field
+  `node` of a series). They are entries and bytes as Spark's state store counts them: where Penstock keeps state in
+  buckets of keys, one entry may hold several keys.
+- **Latency**: `latency_p50_ms`, `latency_p95_ms` and `latency_p99_ms` are the time from a record's timestamp in its
+  topic (when it was produced, or appended, as the topic says) to the commit of its epoch in all sinks, over the records
+  of one epoch. They are measured on a sample of up to 200 records of each fetch. The clocks of producers count: of one
+  that is ahead the latency is 0. A backlog shows its age. Jobs that read no topic, and those that Spark's own
+  connector reads (`pace="realtime"`), do not have them; all have `processing_latency_seconds`, the duration of epochs.
+"""
 DECISIONS = """\
 Dated notes: what was decided, why, what else was considered, and what it costs. They describe the state at their date;
 module paths in them may have moved since."""
@@ -183,6 +196,18 @@ def _fields_of_body(body: dict[str, Any], schema: dict[str, Any]) -> list[str]:
     return [field for name in named for field in schema["components"]["schemas"][name].get("properties", {})]
 
 
+def metrics() -> str:
+    """Return every metric of jobs and of the job manager."""
+    from penstock.observe.declarations import METRICS as declared
+
+    rows = [
+        [f"`{one.name}`", f"`{one.series}`" if "job" in one.labels else "", one.kind, ", ".join(one.labels), one.help]
+        for one in declared
+    ]
+    head = ["on /metrics", "in the REST API", "type", "labels", "meaning"]
+    return "\n".join(["# Metrics", "", METRICS, "", *_table(head, rows), ""])
+
+
 def decisions() -> str:
     """Return the list of decision notes."""
     lines = [f"- [{_title(path)}]({path.name})" for path in sorted((DOCS / "decisions").glob("0*.md"))]
@@ -212,6 +237,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/settings.md": settings,
     "reference/errors.md": errors,
     "reference/rest.md": rest_api,
+    "reference/metrics.md": metrics,
     "decisions/index.md": decisions,
     "contributing.md": _root_page("CONTRIBUTING.md"),
     "changelog.md": _root_page("CHANGELOG.md"),

@@ -36,6 +36,7 @@ COMMANDS = {
     "update": "control.update:update",
     "top": "control.top:top",
     "token": "control.token:app",
+    "secret": "control.secret:app",
     "checkpoints": "checkpoints:checkpoints",
     "savepoint": "savepoint:app",
     "state": "state:state",

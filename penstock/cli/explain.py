@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.cli.options import LaneOption, OverloadOption, PaceOption, Sets, Target
+from penstock.cli.options import LaneOption, OverloadOption, PaceOption, Target
+from penstock.cli.shared_options import Sets
 from penstock.entry_points import load_entry
 from penstock.pipeline import Pipeline
 from penstock.plan.physical.explain import explain as as_text

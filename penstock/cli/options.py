@@ -14,10 +14,6 @@ Target = Annotated[
     str,
     typer.Argument(metavar="FILE.py[:name]", help="Python file, and the pipeline if it has several."),
 ]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Argument of the function that builds the pipeline, repeatable."),
-]
 PaceOption = Annotated[
     Pace | None,
     typer.Option(

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Sets, Target
+from penstock.cli.options import Target
+from penstock.cli.shared_options import Sets
 from penstock.cli.tables import Cell, show_table
 from penstock.entry_points import load_entry
 from penstock.rejected.reading import read_rejected, resolve_location

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from penstock.cli.options import LaneOption, OverloadOption, PaceOption, Sets, Target
+from penstock.cli.options import LaneOption, OverloadOption, PaceOption, Target
 from penstock.cli.progress import watch
 from penstock.cli.run_summary import summary
+from penstock.cli.shared_options import Sets
 from penstock.cli.signals import stop_requested
 from penstock.entry_points import load_entry
 from penstock.settings import Settings

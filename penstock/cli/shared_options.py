@@ -1,10 +1,17 @@
-"""Options that several commands share: a decorator adds them to the signature that Typer reads."""
+"""Options that several commands share; a decorator adds those of a connection to the signature that Typer reads."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Argument of the function that builds the pipeline, repeatable."),
+]
 
 
 def with_options(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from penstock.control.broker.broker import Broker
 from penstock.control.rest.app import create_app
@@ -39,18 +41,20 @@ _CONNECT_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 # Settings of this process that are not for its jobs.
 _OWN = ("checkpoints", "savepoints")
+_IMAGE = "spark.kubernetes.container.image"
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Listen:
-    """Where the server listens, with TLS if it has a certificate."""
+    """Where the server listens, with TLS if it has a certificate, and what it serves beside the API."""
 
     host: str = "127.0.0.1"
     port: int = 8081
     tls_cert: Path | None = None
     tls_key: Path | None = None
     allowed_hosts: Sequence[str] = ()
+    dashboard: ASGIApp | None = None
 
     @property
     def is_loopback(self) -> bool:
@@ -78,13 +82,14 @@ def run_up(
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     allowed_hosts: Sequence[str] = (),
+    dashboard: ASGIApp | None = None,
 ) -> None:
     """Run the event log and the job manager over one data folder until SIGINT or SIGTERM, then stop all jobs."""
     folder = DataFolder(data.absolute())
     folder.create()
     lock = FolderLock(folder.path)
     lock.acquire()
-    listen = Listen(host, port, tls_cert, tls_key, allowed_hosts)
+    listen = Listen(host, port, tls_cert, tls_key, allowed_hosts, dashboard)
     options = Options(folder, base_settings(spark_master=spark_master), spares=spares)
     log = EmbeddedLog(folder.log, port=log_port if log_port is not None or port else 0)
     try:
@@ -106,11 +111,12 @@ def run_server(
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
     allowed_hosts: Sequence[str] = (),
+    dashboard: ASGIApp | None = None,
 ) -> None:
     """Run the job manager alone until SIGINT or SIGTERM; its jobs go on, and the next manager adopts them."""
     folder = DataFolder(data.absolute(), checkpoints)
     folder.create()
-    listen = Listen(host, port, tls_cert, tls_key, allowed_hosts)
+    listen = Listen(host, port, tls_cert, tls_key, allowed_hosts, dashboard)
     options = Options(folder, base_settings(log=log, spark_master=spark_master), spares=spares)
     asyncio.run(_serve(store or folder.store_url, options, listen, None))
 
@@ -121,6 +127,9 @@ def base_settings(**given: Any) -> dict[str, Any]:
     Relative paths of sources and sinks start from the folder that the manager was started in.
     """
     loaded, defaults = Settings.load(**given), Settings()
+    if loaded.master.startswith("k8s://") and _IMAGE not in loaded.spark:
+        message = f"{loaded.master}: the image of the executors is not set"
+        raise SettingsError(message, hint=f'set it in penstock.toml: [settings.spark] "{_IMAGE}" = "IMAGE"')
     changed = {
         part.name: getattr(loaded, part.name)
         for part in fields(Settings)
@@ -170,9 +179,14 @@ async def _serve_until(
     tasks = [asyncio.create_task(leadership.run()), asyncio.create_task(server.serve(sockets))]
     tasks += [asyncio.create_task(log.watch())] if log is not None else []
     await _until_started(server, tasks[1])
-    print(f"job manager on {listen.url(sockets[0].getsockname()[1])}", flush=True)
+    # What was loaded is there until the end: a collection that looks at all of it is a pause for every request.
+    gc.freeze()
+    url = listen.url(sockets[0].getsockname()[1])
+    print(f"job manager on {url}", flush=True)
     if log is not None:
         print(f"log on {log.address.bootstrap}", flush=True)
+    if listen.dashboard is not None:
+        print(f"dashboard on {url}", flush=True)
     waiting = asyncio.create_task(stop.wait())
     await asyncio.wait((waiting, *tasks), return_when=asyncio.FIRST_COMPLETED)
     await _shut_down(leadership, with_jobs=log is not None)
@@ -202,7 +216,7 @@ async def _shut_down(leadership: Leadership, *, with_jobs: bool) -> None:
 def _server(manager: JobManager, access: Access, options: Options, listen: Listen) -> uvicorn.Server:
     log = options.settings.get("log")
     hosts = (*listen.allowed_hosts, listen.host)
-    app = create_app(manager, access, Broker(log) if log else None, hosts=hosts)
+    app = create_app(manager, access, Broker(log) if log else None, hosts=hosts, dashboard=listen.dashboard)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -264,7 +278,11 @@ def _stop_on_signal() -> asyncio.Event:
 def _bind(listen: Listen) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-        return socket.create_server((listen.host, listen.port), family=family, backlog=2048)
+        made = socket.create_server((listen.host, listen.port), family=family, backlog=2048)
+        # Connections inherit it. asyncio sets it on sockets of its own only; without it the body of a response waits
+        # for the client to acknowledge the head, which takes 40 ms.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
     except OSError as error:
         address = f"{listen.host}:{listen.port}"
         if isinstance(error, socket.gaierror):

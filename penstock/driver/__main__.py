@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PenstockError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         code = error.exit_code
-    except Exception as error:
+    except Exception as error:  # the last resort: the manager reads the log and the exit code
         _log.error("the driver failed", exc_info=error)
         code = int(describe_error(error)["exit_code"])
     _log.info("driver ended with code %d", code)

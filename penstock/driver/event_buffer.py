@@ -34,6 +34,8 @@ class EventBuffer:
         with self._lock:
             self._newest += 1
             event = {"type": "event", "seq": self._newest, "job": job, "at": at, "kind": kind, **fields}
+            if kind == "epoch":
+                self._forget_nodes(job)
             self._events.append(event)
             if len(self._events) > self._size:
                 del self._events[self._least_needed()]
@@ -43,6 +45,15 @@ class EventBuffer:
         """Return the events that are kept and have a higher number."""
         with self._lock:
             return [event for event in self._events if event["seq"] > seq]
+
+    def _forget_nodes(self, job: str) -> None:
+        """Keep the nodes of the newest epoch only: they are totals, and a plan may have many."""
+        for place in range(len(self._events) - 1, -1, -1):
+            event = self._events[place]
+            if event["job"] == job and event["kind"] == "epoch":
+                # Not changed in place: it may be on its way to a manager.
+                self._events[place] = {name: value for name, value in event.items() if name != "nodes"}
+                return
 
     def _least_needed(self) -> int:
         return next((place for place, event in enumerate(self._events) if event["kind"] == "epoch"), 0)

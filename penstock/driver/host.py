@@ -19,6 +19,7 @@ from penstock.driver.messages import Message, Rejected, describe_error
 from penstock.driver.outcome import Outcome
 from penstock.driver.runtime import Runtime
 from penstock.errors import PenstockError
+from penstock.observe.thread_labels import labelled
 
 # A canceled job that does not end by then, in a driver of its own, ends with the process.
 CANCEL_SECONDS = 10.0
@@ -113,7 +114,10 @@ class DriverHost:
             self._token = max(self._token, assignment.token or 0)
             job = DriverJob(assignment, self._runtime, self.folder, self._emit, self._check_over, self._clock)
             self._jobs[assignment.job] = job
-        _log.info("job %s (%s), attempt %d: %s", job.id, assignment.name, assignment.attempt, assignment.entry_point)
+        with labelled(job.id if assignment.pool is not None else None):
+            _log.info(
+                "job %s (%s), attempt %d: %s", job.id, assignment.name, assignment.attempt, assignment.entry_point
+            )
         job.start()
 
     def exit(self) -> None:

@@ -16,10 +16,12 @@ from penstock.driver.messages import Message, describe_epoch, describe_error, de
 from penstock.driver.outcome import Ending, Outcome, outcome_path
 from penstock.driver.runtime import Run, Runtime
 from penstock.errors import PenstockError
+from penstock.observe.thread_labels import labelled
 from penstock.report import Progress
 from penstock.secret_references import PREFIX
 
 POLL_SECONDS = 0.05
+IDLE_SECONDS = 10.0
 JobState = Literal["loading", "running", "stopping", "ended"]
 Emit = Callable[[str, str, Mapping[str, Any]], None]
 _log = logging.getLogger(__name__)
@@ -46,7 +48,7 @@ class DriverJob:
         self.state: JobState = "loading"
         self._runtime, self._folder, self._emit, self._on_end, self._clock = runtime, folder, emit, on_end, clock
         self._run: Run | None = None
-        self._shown = Progress()
+        self._shown, self._shown_at = Progress(), clock()
         self._stopping = self._canceled = self._ending = False
         self._stop_savepoint: str | None = None
         self._created: dict[str, Message] = {}
@@ -112,11 +114,11 @@ class DriverJob:
 
     def describe(self) -> Message:
         """Return the job's state and progress for a heartbeat; asks nobody, so that it never waits."""
-        return {
-            "state": self.state,
-            "attempt": self.assignment.attempt,
-            **describe_progress(self._shown, self._clock()),
-        }
+        shown, now = self._shown, self._clock()
+        if now - self._shown_at > max(IDLE_SECONDS, 3 * shown.epoch_ms / 1000):
+            # The rates of the newest epoch are those of a moment that is over.
+            shown = replace(shown, rows_in_per_s=0.0, rows_out_per_s=0.0)
+        return {"state": self.state, "attempt": self.assignment.attempt, **describe_progress(shown, now)}
 
     # --- in threads of the job -------------------------------------------------------------------
 
@@ -151,13 +153,14 @@ class DriverJob:
         if progress.epoch > self._shown.epoch:
             self._event("epoch", describe_epoch(progress, self._shown, self._clock()))
             # A run may return the same object every time, with new counts.
-            self._shown = replace(progress)
+            self._shown, self._shown_at = replace(progress), self._clock()
 
     def _fail(self, error: BaseException, report: Message | None) -> None:
         if not isinstance(error, PenstockError):
             _log.error("job %s: unexpected error", self.id, exc_info=error)
         run = self._run
         if run is not None:
+            # The last numbers of a run that has failed: without them the error is still reported.
             with contextlib.suppress(Exception):
                 self._report(run.progress())
                 report = report or describe_report(run.report())
@@ -185,6 +188,7 @@ class DriverJob:
             _log.error("job %s: its outcome cannot be written: %s", self.id, failed)
         # Only now: a driver whose jobs all have an outcome may end at any time.
         self.outcome = outcome
+        # Cleans up only; the outcome is written.
         with contextlib.suppress(Exception):
             self._runtime.ended(self.assignment)
         self.state = "ended"
@@ -215,4 +219,8 @@ class DriverJob:
         self._emit(self.id, kind, fields)
 
     def _spawn(self, target: Callable[[], object]) -> None:
-        threading.Thread(target=target, name=f"job-{self.id}", daemon=True).start()
+        def labelled_target() -> None:
+            with labelled(self.id if self.assignment.pool is not None else None):
+                target()
+
+        threading.Thread(target=labelled_target, name=f"job-{self.id}", daemon=True).start()

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.masking import HIDDEN, masked_text
-from penstock.report import Progress, Report
+from penstock.report import NodeProgress, Progress, Report
 
 Message = dict[str, Any]
 LONGEST_LINE = 4 * 1024 * 1024
@@ -93,6 +93,7 @@ def describe_progress(progress: Progress, now: float) -> Message:
         "state_rows": progress.state_rows,
         "state_bytes": progress.state_bytes,
         "backpressure": progress.backpressure_ratio,
+        "latency_ms": progress.latency_ms,
     }
 
 
@@ -101,10 +102,25 @@ _COUNTED = ("rows_in", "rows_out", "late", "rejected", "filtered")
 
 
 def describe_epoch(progress: Progress, before: Progress, now: float) -> Message:
-    """Return an epoch: rows since the event before, and `totals` with those of all epochs."""
+    """Return an epoch: rows since the event before, `totals` with those of all epochs, and `nodes` with each node."""
     whole = describe_progress(progress, now)
     added = {name: getattr(progress, name) - getattr(before, name) for name in _COUNTED}
-    return {**whole, **added, "totals": {name: whole[name] for name in _COUNTED}}
+    nodes = {name: describe_node(node) for name, node in progress.nodes.items()}
+    return {**whole, **added, "totals": {name: whole[name] for name in _COUNTED}, "nodes": nodes}
+
+
+def describe_node(node: NodeProgress) -> Message:
+    """Return a node: its counts over all epochs, and what the newest one shows of it."""
+    counts = node.counts.as_dict()
+    return {
+        "in": counts.pop("rows_in"),
+        **counts,
+        "rate": round(node.rows_in_per_s, 3),
+        "state_rows": node.state_rows,
+        "state_bytes": node.state_bytes,
+        "watermark": node.watermark.isoformat() if node.watermark else None,
+        "backpressure": node.backpressure_ratio,
+    }
 
 
 def describe_report(report: Report) -> Message:

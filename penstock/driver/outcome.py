@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.driver.messages import Message
-from penstock.storage.json_files import JsonFile
+from penstock.storage.durable_files import JsonFile
 
 Ending = Literal["finished", "stopped", "canceled", "failed"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import fcntl
+import io
 import os
 import select
 import sys
@@ -18,9 +19,13 @@ import time
 from pathlib import Path
 from typing import IO
 
+from penstock.observe.thread_labels import current_label
+
 LOG = "driver.log"
 MAX_BYTES = 10 * 1024 * 1024
 FILES = 3
+LABEL = "[job {}] "
+_LONGEST_REST = 64 * 1024
 _CHUNK = 64 * 1024
 _FLUSH_POLL_SECONDS = 0.01
 
@@ -73,6 +78,34 @@ class RotatingFile:
                 newer.replace(older)
 
 
+class LabelledStream(io.TextIOWrapper):
+    """Standard output or error, where each line that a job of a pool prints begins with `[job ID] `.
+
+    Processes that the driver starts, the JVM and Python workers, write past it.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            open(number, "wb", closefd=False),  # noqa: SIM115 - until the end
+            encoding="utf-8",
+            errors="backslashreplace",
+            line_buffering=True,
+        )
+        self._rest: dict[str, str] = {}
+
+    def write(self, text: str) -> int:
+        """Write; of a job, only whole lines, so that those of two jobs are not mixed."""
+        job = current_label()
+        if job is None:
+            return super().write(text)
+        *lines, self._rest[job] = (self._rest.get(job, "") + text).split("\n")
+        if len(self._rest[job]) > _LONGEST_REST:
+            lines.append(self._rest.pop(job))
+        if lines:
+            super().write("".join(f"{LABEL.format(job)}{line}\n" for line in lines))
+        return len(text)
+
+
 class OutputCapture:
     """Sends standard output and error of this process, and of those that it starts, to a file."""
 
@@ -89,10 +122,7 @@ class OutputCapture:
             os.dup2(self._target, number)
         os.close(self._target)
         # New objects: the old ones may think that they write to a file, and seek in it.
-        sys.stdout, sys.stderr = (
-            open(number, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115 - until the end
-            for number in (1, 2)
-        )
+        sys.stdout, sys.stderr = (LabelledStream(number) for number in (1, 2))
         threading.Thread(target=self._drain, name="driver-log", daemon=True).start()
 
     def flush(self, seconds: float = 2.0) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.plan.physical.plan import PhysicalPlan
 
 CPU_SECONDS = 30
+# Whoever started this ends it earlier, unless it was killed itself.
+WALL_SECONDS = 120
 MEMORY_BYTES = 2 * 1024**3
 FILE_BYTES = 16 * 1024**2
 # Each thread of these libraries reserves memory, and the plan needs none of them.
@@ -33,6 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     set_limits()
+    signal.alarm(WALL_SECONDS)
     result = check(Path(arguments[0]))
     json.dump(result, answer)
     answer.flush()

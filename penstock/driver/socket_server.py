@@ -9,22 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 from penstock.driver.event_buffer import EventBuffer
 from penstock.driver.messages import LONGEST_LINE, BadMessage, Message, decode, encode
+from penstock.storage.file_names import short_path
 
 SOCKET = "driver.sock"
 HEARTBEAT_SECONDS = 5.0
 ATTACH_SECONDS = 10.0
 # What a manager may leave unread.
 MOST_UNREAD = 8 * 1024 * 1024
-_LONGEST_PATH = 100  # the system's limit is 104 to 108 bytes
 _log = logging.getLogger(__name__)
 
 
@@ -179,7 +177,7 @@ def _bind(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _short(path) as name:
+        with short_path(path) as name:
             listener.bind(name)
         # Before it listens, so that nobody else can connect.
         path.chmod(0o600)
@@ -187,16 +185,3 @@ def _bind(path: Path) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-@contextlib.contextmanager
-def _short(path: Path) -> Iterator[str]:
-    """Give a path of the socket within the system's limit: through the open folder where it is too long."""
-    if len(os.fsencode(path)) <= _LONGEST_PATH:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

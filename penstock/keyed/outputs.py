@@ -109,7 +109,7 @@ class Outputs:
                     sides.append(self._side_row(one))
                 else:
                     rows.append(main.values(one))
-        except BaseException:
+        except BaseException:  # whatever a generator of the user raises: none of its rows is emitted
             del rows[before:]
             raise
         main.times.extend([time_us] * (len(rows) - before))

@@ -165,7 +165,7 @@ class _Invocation:
                 made = on_row(row, ctx)
                 if made is not None:
                     add(made, time_us)
-            except Exception as error:
+            except Exception as error:  # user code may raise anything
                 self._reject(error, given, position, position + 1)
                 before, first = self._roll_back(before, given, first, position), position + 1
 
@@ -176,7 +176,7 @@ class _Invocation:
             self.current.time_us = time_us
             try:
                 list(self.process.on_row(row, self.ctx) or ())
-            except Exception as error:
+            except Exception as error:  # user code may raise anything
                 message = f"it raised on a row that it processed before: {type(error).__name__}: {error}"
                 hint = "a process function must do the same for the same rows and state"
                 raise FunctionFailed(message, node=self.operator.label, hint=hint) from error
@@ -187,7 +187,7 @@ class _Invocation:
         try:
             made = self.process.on_rows(given.batch(start, stop), self.ctx)
             self.outputs.add(made or (), self.current.time_us)
-        except Exception as error:
+        except Exception as error:  # user code may raise anything
             self._reject(error, given, start, stop)
             self._load(before, self.ctx.key)
 
@@ -228,7 +228,7 @@ class _Invocation:
         try:
             made = self.process.on_timer(timer, self.ctx)
             self.outputs.add(made or (), current.time_us)
-        except Exception as error:
+        except Exception as error:  # user code may raise anything
             what = f"the key was {self.ctx.key}, the timer {timer}"
             raise self._failed(self.process.on_timer, error, what) from error
         self.ctx._fired, current.timed = None, True

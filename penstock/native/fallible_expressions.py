@@ -1,7 +1,7 @@
 """Expressions that can fail on a row, evaluated so that DuckDB flags the row instead of raising.
 
-`TRY(struct_pack(value := expression))` is null if and only if the expression failed, for a struct is never null. DuckDB
-moves common subexpressions out of a TRY, where they raise: queries with attempts run without that optimiser.
+`TRY(struct_pack(value := expression))` is null if and only if the expression failed, because a struct is never null.
+DuckDB moves common subexpressions out of a TRY, where they raise: queries with attempts run without that optimiser.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def called(aggregator: Aggregator, node: str, step: Callable[..., Any], *given: 
     """Call one step of an aggregator; an error names the node and what the step was given."""
     try:
         return step(*given)
-    except Exception as error:
+    except Exception as error:  # user code may raise anything
         message = f"{_name(aggregator, step)} raised {raised(error)}; it was given {given}"
         raise FunctionFailed(message, node=node, hint="fix the function and run again") from error
 
@@ -78,7 +78,7 @@ def called(aggregator: Aggregator, node: str, step: Callable[..., Any], *given: 
 def typed(aggregator: Aggregator, node: str, made: list[Any], fits: Column, what: str) -> pa.Array:
     """Return accumulators or results in Arrow; one that does not fit its declared type stops the job.
 
-    It is made of many rows, so there is none that could be rejected for it.
+    It is computed from many rows, so there is no single row to reject.
     """
     array, wrong = fits.converted(made)
     for misfit in wrong.values():

@@ -20,7 +20,7 @@ from penstock.values.state_tables import StateTable
 from penstock.windows import LAST_US
 
 PLACE = "__penstock_place"
-# Stands in the SQL of a merge for what lists are ordered by.
+# Placeholder in the SQL of a merge for what lists are ordered by.
 ORDERED = "<order>"
 LISTS = f"flatten(list({{0}} ORDER BY {ORDERED}))"
 _COUNTED = ("rows", "count", "count_if", "sum", "sum_double", "sum_squares")

@@ -141,7 +141,7 @@ def _partial(prefix: Prefix, inputs: Step | None) -> tuple[Schema, str]:
     parts = [Field(split.name(i), partial.type) for i, partial in enumerate(split.partials)]
     listed = [quote(key.name) for key in keys]
     listed += [
-        f"{_call(partial, prefix.last.schema)} AS {part.name}"
+        f"{partial_call(partial, prefix.last.schema)} AS {part.name}"
         for part, partial in zip(parts, split.partials, strict=True)
     ]
     groups = [quote(key.name) for key in keys]
@@ -180,7 +180,8 @@ def _fold_type(aggregator: Aggregator) -> str:
     return f"struct<at:bigint,acc:{state_type(aggregator.state)}>"
 
 
-def _call(partial: Partial, schema: Schema) -> str:
+def partial_call(partial: Partial, schema: Schema) -> str:
+    """Return a partial aggregate as DuckDB's SQL, ready for `str.format`."""
     # DuckDB evaluates an argument before the condition, also where that does not hold.
     guard = f"CASE WHEN {partial.condition} THEN {{}} END" if partial.condition else ""
     guarded = (guard.format(sql) if guard and can_fail(sql, schema) else sql for sql in partial.arguments)

@@ -42,6 +42,16 @@ METRICS = (
     Metric("epochs_total", "Epochs that the job has committed.", "counter"),
     Metric("restarts_total", "Restarts after failures.", "counter"),
     Metric("processing_latency_seconds", "Duration of an epoch from reading to commit.", "histogram"),
+    *(
+        Metric(
+            f"latency_p{percent}_ms",
+            f"{percent} percent of the newest epoch's records took at most so long from their timestamp in the topic "
+            f"to the commit; latency_p{percent}_ms in the REST API.",
+            page_name=f"latency_p{percent}_seconds",
+            factor=0.001,
+        )
+        for percent in (50, 95, 99)
+    ),
     Metric("checkpoint_duration_seconds", "Part of an epoch that wrote its checkpoint.", "histogram"),
     Metric("rows_per_second", "Rows read per second in the newest epoch."),
     Metric("busy_ratio", "Share of the time in which epochs were processed, 0 to 1."),

@@ -1,4 +1,4 @@
-"""State compatibility: what becomes of a job's state when its plan changed, node by node.
+"""State compatibility: what happens to a job's state when its plan changed, node by node.
 
 An automatic name has the operator's method, and its outputs where another branch has the same method. So a new branch
 may change the automatic names of others. Those are still the same nodes: they feed the same outputs, and keep their
@@ -108,7 +108,7 @@ def _paired(was: dict[str, Outputs], now: dict[str, Outputs], same: Callable[[st
     return pairs
 
 
-# What becomes of the state of a node, of a source or sink, or of a new node.
+# What happens to the state of a node, to a source or sink, or to a new node.
 Fate = Literal["kept", "empty", "lost", "continues", "added", "removed", "changed", "same"]
 _LEAVES = ("read", "write")
 
@@ -145,7 +145,7 @@ class Changes:
 
     @property
     def table(self) -> str:
-        """The nodes that have state, read, write or changed, with what becomes of them."""
+        """The nodes that have state, read, write or changed, with what happens to them."""
         shown = [one for one in self.nodes if one.said or one.fate != "same"]
         rows = [
             ("node", "state", "change"),
@@ -156,7 +156,7 @@ class Changes:
 
     @property
     def summary(self) -> str:
-        """One line: what becomes of state, sources and sinks, and which other nodes changed."""
+        """One line: what happens to state, sources and sinks, and which other nodes changed."""
         parts = [
             f"state of {', '.join(found)} {said}"
             for fate, said in _STATE.items()

@@ -1,6 +1,6 @@
 """Fingerprints: what state belongs to, and what a plan was when a checkpoint was written.
 
-Spark accepts a changed window length on an old checkpoint in silence, so state is bound to a fingerprint of what
+Spark accepts a changed window length on an old checkpoint without an error, so state is bound to a fingerprint of what
 gives it its meaning: keys and their types, window, delay, lateness and what is merged. Stateless nodes do not count,
 nor do the names and places of results: those are computed from the state.
 """

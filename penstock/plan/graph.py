@@ -19,7 +19,7 @@ class Graph:
     """Nodes in an order in which inputs come first.
 
     Invariants: `names` are unique, `own_names` among sources, among operators and among sinks; the first nodes read,
-    the last ones write; equal nodes are one. There can be no cycle, for a node is frozen and built after its inputs.
+    the last ones write; equal nodes are one. There is no cycle, because a node is frozen and built after its inputs.
     """
 
     def __init__(self, outputs: tuple[Write, ...], rejected_to: Sink | None = None) -> None:

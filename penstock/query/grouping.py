@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from sqlglot import exp
 
 from penstock.errors import BadExpression, choices
+from penstock.plan.operators.bounded import BoundedAggregate
 from penstock.plan.operators.deduplication import Distinct
 from penstock.plan.sql_expressions.expression import aggregate_calls, scalar
 from penstock.query.parsing import NODE, WINDOW_CALLS, call_of, fresh, text_of
@@ -46,8 +47,8 @@ class _Group:
         return found
 
 
-def grouped(tree: exp.Select, items: Sequence[Item], scope: Scope) -> Stream:
-    """Return one row for each group."""
+def grouped(tree: exp.Select, items: Sequence[Item], scope: Scope, *, bounded: bool = False) -> Stream:
+    """Return one row for each group; `bounded`: the input has an end, so that groups are final without a window."""
     _refuse_sets(tree)
     group = _group(_parts(tree, items, scope), items, scope)
     mixed = [item for item in items if aggregate_calls(item.body) and group.window and _is_of_window(item.body, group)]
@@ -62,27 +63,32 @@ def grouped(tree: exp.Select, items: Sequence[Item], scope: Scope) -> Stream:
         _with_items(scope.resolved(having.this), items, {*aggregates, *group.shown.values()}, scope) if having else None
     )
     where = _over_results(condition, aggregates, group, items) if condition is not None else None
-    if not group.window and not group.inner:
+    if not group.window and not group.inner and not bounded:
         what = next(iter(aggregates.values()), "HAVING")
         message = f"GROUP BY is missing: {what} would be over the whole stream, which has no end"
         raise BadExpression(message, node=NODE, hint="GROUP BY a column, or window(ts, '1 minute')")
     check_calls([item.body for item in items] + ([condition] if condition else []), group.window, scope.stream)
     final = {item.name: over_results.get(item.name) or _shown(item, aggregates, group) for item in items}
-    if not aggregates and group.window is None:
+    if not aggregates and group.window is None and group.inner:
         return _chosen(Stream(Distinct(input=_keys_of(scope.stream, group).node)), final)
-    result = _aggregated(scope.stream, group, aggregates)
+    result = _aggregated(scope.stream, group, aggregates, bounded=bounded)
     return _chosen(result.filter(where) if where else result, final)
 
 
-def _aggregated(stream: Stream, group: _Group, aggregates: Mapping[str, str]) -> Stream:
+def _aggregated(stream: Stream, group: _Group, aggregates: Mapping[str, str], *, bounded: bool) -> Stream:
     counted = aggregates or {fresh("rows", {*group.inner.values(), *group.shown.values()}): "count(*)"}
     plain = [name for sql, name in group.inner.items() if sql == quoted(name)]
     computed = {name: sql for sql, name in group.inner.items() if sql != quoted(name)}
     keyed: Any = stream.key_by(*plain, **computed) if group.inner else stream
     over = keyed.window(group.window) if group.window else keyed
-    result: Stream = over.aggregate(counted)
+    result: Stream = over.aggregate(counted) if group.window or not bounded else _of_all_rows(keyed, group, counted)
     new = {group.shown[sql]: name for sql, name in group.inner.items() if group.shown[sql] != name}
     return result.rename(new) if new else result
+
+
+def _of_all_rows(keyed: Any, group: _Group, aggregates: Mapping[str, str]) -> Stream:
+    names = tuple(keyed.keys) if group.inner else ()
+    return Stream(BoundedAggregate(input=keyed.node, keys=names, aggregates=tuple(aggregates.items())))
 
 
 def _keys_of(stream: Stream, group: _Group) -> Stream:

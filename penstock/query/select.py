@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -28,10 +28,11 @@ class Tables:
 
     streams: Mapping[str, Stream]
     own: dict[Node, str] = field(default_factory=dict)
+    bounded: bool = False
 
     def adding(self, name: str, stream: Stream) -> Tables:
         """Return them with one more, which shadows another of its name."""
-        return Tables({**self.streams, name: self.made(name, stream)}, self.own)
+        return replace(self, streams={**self.streams, name: self.made(name, stream)})
 
     def made(self, name: str, stream: Stream) -> Stream:
         """Record the name of a table; the first name counts."""
@@ -61,6 +62,11 @@ def build(query: str, inputs: Mapping[str, Stream]) -> Stream:
     """Return the stream of a query over these tables."""
     tables = Tables(inputs)
     return with_state_names(_query(read_query(query), tables), inputs.values(), tables.own)
+
+
+def build_bounded(tree: exp.Expr, inputs: Mapping[str, Stream]) -> Stream:
+    """Return the nodes of a query over tables that have an end, so that every group is final, and may be all rows."""
+    return _query(tree, Tables(inputs, bounded=True))
 
 
 def _query(tree: exp.Expr, tables: Tables) -> Stream:
@@ -139,7 +145,7 @@ def _select(tree: exp.Select, tables: Tables) -> Stream:
         scope = scope.on(stream)
     items = _items(tree.expressions, scope, generator, made)
     if groups:
-        return grouped(tree, items, scope)
+        return grouped(tree, items, scope, bounded=tables.bounded)
     refuse_ungrouped(item.body for item in items)
     chosen = {item.name: text_of(item.body) for item in items}
     same = list(chosen) == list(scope.stream.schema.names) and all(sql == quoted(name) for name, sql in chosen.items())

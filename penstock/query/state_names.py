@@ -1,6 +1,6 @@
 """Names for the state inside of a query: after the table of WITH, or the subquery, that it belongs to.
 
-A query that groups twice has two aggregates, and nobody can call `.named()` on the inner one.
+A query that groups twice has two aggregates, and `.named()` cannot be called on the inner one.
 """
 
 from __future__ import annotations

@@ -54,8 +54,12 @@ def replay(
     node: str | None = None,
     reason: str | None = None,
     dry_run: bool = False,
+    limit: int | None = None,
 ) -> Replayed:
-    """Write back rows that were not replayed before; `node` and `reason` select some, `dry_run` only counts."""
+    """Write back rows that were not replayed before; `node` and `reason` select some, `dry_run` only counts.
+
+    `limit` is the most rows that each source gets.
+    """
     chosen = [
         (id, row)
         for id, row in identified(rejected)
@@ -66,7 +70,7 @@ def replay(
     for id, row, read, back in _ways_back(chosen, pipeline, done):
         by_source.setdefault(read, []).append((id, row, back))
     for read, rows in by_source.items():
-        _into(read, rows, pipeline, checkpoint, settings, done, dry_run=dry_run)
+        _into(read, rows, pipeline, checkpoint, settings, done, dry_run=dry_run, limit=limit)
     return done
 
 
@@ -102,6 +106,7 @@ def _into(
     done: Replayed,
     *,
     dry_run: bool,
+    limit: int | None,
 ) -> None:
     name, source = pipeline.graph.name(read), read.source
     source.set_base_path(settings.files)
@@ -113,6 +118,7 @@ def _into(
     known = replays.replayed(newest)
     fresh = [(id, row, back) for id, row, back in rows if id not in known]
     done.before += len(rows) - len(fresh)
+    fresh = fresh[:limit]
     done.into[name], done.rows[name] = target.said, len(fresh)
     done.reasons.update((row.node, row.reason) for _, row, _ in fresh)
     if fresh and not dry_run:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors.formats.json.scalars import json_number
+from penstock.connectors.formats.json.encodings import json_number
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from penstock.connectors.formats.csv.decoder import BOM
 from penstock.connectors.formats.csv.header import beginning
 from penstock.connectors.formats.csv.options import CsvOptions
 from penstock.connectors.formats.csv.writer import header_line
-from penstock.connectors.formats.json.scalars import from_base64
+from penstock.connectors.formats.json.encodings import from_base64
 from penstock.connectors.formats.lines import first_bytes, recoded
 from penstock.connectors.topics.ledger import Entry, SinkPartition
 from penstock.connectors.topics.payloads import payloads

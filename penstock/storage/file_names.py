@@ -1,13 +1,18 @@
-"""File names for names of nodes, which may contain any character and be longer than a file system allows."""
+"""File names within the limits of the system: for names of nodes, which may be of any length, and for sockets."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 # Names stand next to an epoch's number, a task's and an ending; file systems allow 255 bytes in all.
 _LONGEST = 120
 _LONGEST_FOLDER = 255
+_LONGEST_SOCKET = 100  # the system's limit is 104 to 108 bytes
 
 
 def file_name(name: str, longest: int = _LONGEST) -> str:
@@ -34,3 +39,16 @@ def source_folder(name: str) -> str:
 
 def _hash(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """Yield a path of a socket within the system's limit: through the open folder if the path itself is too long."""
+    if len(os.fsencode(path)) <= _LONGEST_SOCKET:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

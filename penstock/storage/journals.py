@@ -6,7 +6,7 @@ one that contains the lease compacts.
 On a disk a journal is the file `NAME.jsonl`; after a compaction its first line, `#first N`, contains the number of the
 next one. In a store it is the folder `NAME`: one numbered part for each `append` and, after a compaction, a base
 `base-PART.jsonl`, which begins with `#first N` and holds all kept lines before that part. Of several bases the highest
-counts, so a compaction that was killed half-way, or that a driver without the lease finishes late, does no harm.
+counts, so a compaction that was killed half-way, or that a driver without the lease finishes late, is harmless.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.errors import CheckpointDamaged
 from penstock.storage.durable_files import make_folders, sync
 from penstock.storage.folders import Folder
 
-# A compaction is worth its cost for so many lines (on a disk) or parts (in a store).
+# A compaction is worth its cost for this many lines (on a disk) or parts (in a store).
 BATCH = 64
 LOST = "put the checkpoint back from a copy or restore a savepoint (`penstock savepoint list`)"
 _FIRST = b"#first "

@@ -77,7 +77,7 @@ def shown(value: Any) -> str:
     """Return a value and its type, short enough for a message."""
     try:
         text = repr(value)
-    except Exception:
+    except Exception:  # repr() may be user code
         text = "a value whose repr() fails"
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}..."

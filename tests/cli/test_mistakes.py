@@ -55,7 +55,7 @@ def test_an_address_where_nobody_listens_says_where_it_is_written(
     Path("job.py").write_text(f'{HEAD}\njob = out(ps.read_topic("t", schema="a int"{given}))\n')
     said = penstock("run", "job.py")
     assert said.code == 2
-    assert f"SettingsError: {origin}: nobody listens at 127.0.0.1:1\n" in said.err
+    assert f"SettingsError: {origin}: nothing listens at 127.0.0.1:1\n" in said.err
     assert remedy in said.err
     assert ("PENSTOCK_LOG" in said.err) == (origin.startswith("PENSTOCK_LOG"))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from penstock.spark.session.class_archive import start_options
 from penstock.spark.session.java import find_java
 from tests import waiting
 
@@ -26,6 +27,11 @@ _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = re.compile(r"Successfully registered with master (\S+)")
 # Six JVMs share the machine with the test.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def java_options() -> str:
+    """Return what the JVMs of a cluster start with: Spark's classes from the archive, as a local job has them."""
+    return f"{QUICK} {start_options(find_java())}".strip()
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,7 @@ def wait_for(condition: Callable[[], object], otherwise: str) -> None:
 
 def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "SPARK"))}
-    small = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK}
+    small = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": java_options()}
     return kept | small | {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": HOST}
 
 

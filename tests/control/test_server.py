@@ -126,6 +126,17 @@ def test_jobs_start_from_the_settings_of_the_manager(tmp_path: Path, monkeypatch
     assert base_settings(log="kafka:9092") == {"parallelism": 3, "log": "kafka:9092", "files": str(tmp_path)}
 
 
+def test_responses_are_sent_without_waiting_for_acknowledgements() -> None:
+    import socket
+
+    from penstock.control.server import _bind
+
+    with _bind(Listen("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_port_in_use_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     import socket
 

@@ -21,7 +21,7 @@ from tests.crash.expected_output import Findings
 from tests.crash.run import Run
 from tests.crash.services import Services
 
-EPOCHS, FEW_EPOCHS = 8, 5
+EPOCHS = 8
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +44,28 @@ def play(run: Run) -> None:
     assert set(run.findings.values()) == {Findings()}
 
 
-# In short, that a second driver is kept out is what tests/e2e/test_run.py has.
-@pytest.mark.parametrize(
-    ("epochs", "keeps_out"), [(FEW_EPOCHS, False), pytest.param(EPOCHS, True, marks=pytest.mark.slow)]
-)
-def test_a_killed_driver_writes_nothing_once_another_has_its_checkpoint_and_one_without_jvm_ends(
-    tmp_path: Path, services: Services, seed: int, epochs: int, keeps_out: bool
+# In short one job goes through all of it: between topics its driver dies, then a worker, then the JVM. That a second
+# driver is kept out is then what tests/e2e/test_run.py has.
+def test_a_driver_a_worker_and_a_jvm_die_between_two_topics_and_every_row_is_there_once(
+    tmp_path: Path, services: Services, seed: int
 ) -> None:
-    run = Succession(seed, Cell("files", "files", "windowed", "spark", "driver"), tmp_path, services, epochs)
-    run.keeps_out = keeps_out
+    cell = Cell("topic", "topic", "aggregated", "native", "driver")
+    run = Succession(seed, cell, tmp_path, services, EPOCHS, killings=3)
+    run.victims = ("python", "worker", "jvm")
     play(run)
     assert run.jvm_outlived_its_lease is False
-    assert run.kills[1:] == ["jvm"]
+    assert run.kills == [*run.victims]
+
+
+@pytest.mark.slow
+def test_a_killed_driver_writes_nothing_once_another_has_its_checkpoint_and_one_without_jvm_ends(
+    tmp_path: Path, services: Services, seed: int
+) -> None:
+    run = Succession(seed, Cell("files", "files", "windowed", "spark", "driver"), tmp_path, services, EPOCHS)
+    run.keeps_out = True
+    play(run)
+    assert run.jvm_outlived_its_lease is False
+    assert run.kills == [*run.victims]
 
 
 @dataclass
@@ -66,14 +76,20 @@ class Succession(Run):
     """
 
     jvm_outlived_its_lease: bool | None = field(default=None, init=False)
-    keeps_out: bool = field(default=True, init=False)
+    keeps_out: bool = field(default=False, init=False)
+    victims: tuple[str, ...] = field(default=("python", "jvm"), init=False)
 
     def _wait_for_a_moment(self) -> None:
-        self.driver.wait_for_epochs(2 if self.keeps_out else 1)
+        self.driver.wait_for_epochs(self.driver.epochs + (2 if self.keeps_out else 1))
 
     def _kill(self) -> str:
         jvm = next(one for one in self.driver.family if one.name() == "java")
-        return self._kill_python(jvm) if not self.kills else self._kill_jvm(jvm)
+        match self.victims[len(self.kills)]:
+            case "python":
+                return self._kill_python(jvm)
+            case "worker":
+                return self.driver.kill_worker(self.chance)
+        return self._kill_jvm(jvm)
 
     def _kill_jvm(self, jvm: psutil.Process) -> str:
         jvm.kill()
@@ -122,15 +138,13 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("epochs", "killings"), [(FEW_EPOCHS, 1), pytest.param(EPOCHS, 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_workers_die_between_two_topics_and_every_row_is_there_once(
-    tmp_path: Path, services: Services, seed: int, epochs: int, killings: int
+    tmp_path: Path, services: Services, seed: int
 ) -> None:
-    cell = Cell("topic", "topic", "aggregated", "native", "worker")
-    play(Run(seed, cell, tmp_path, services, epochs, killings))
+    play(Run(seed, Cell("topic", "topic", "aggregated", "native", "worker"), tmp_path, services, EPOCHS))
 
 
-# librdkafka spins while the preloaded clock is behind the kernel's, so this one takes minutes on a busy machine.
 @pytest.mark.slow
 def test_a_worker_dies_and_the_clock_jumps_back_yet_every_row_is_there_once(
     tmp_path: Path, services: Services, seed: int
@@ -149,7 +163,7 @@ class ClockBack(Run):
             pytest.skip("no C compiler here, and without it the clock cannot be turned back")
         library = self.folder / "clock.so"
         source = Path(__file__).with_name("clock.c")
-        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
+        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl", "-lpthread"], check=True)
         return super()._environment() | {"LD_PRELOAD": str(library), "CLOCK_BEHIND": str(self._behind)}
 
     @property

@@ -14,6 +14,7 @@ from typer.main import get_command
 import penstock
 from penstock import Settings, errors
 from penstock.cli import app
+from penstock.observe.declarations import METRICS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "reference" / "api"
@@ -68,6 +69,11 @@ def test_every_request_to_the_job_manager_is_in_the_reference(pages: ModuleType)
     assert [request for request in REQUESTS if f"`{request}`" not in text] == []
     assert "| `POST /api/v1/jobs` | Submit a job" in text
     assert "`file`, `entry`, `name`, `settings`, `arguments`" in text
+
+
+def test_every_metric_is_in_the_reference(pages: ModuleType) -> None:
+    text = pages.metrics()
+    assert [one.name for one in METRICS if f"| `{one.name}` |" not in text] == []
 
 
 def test_every_error_is_in_the_reference(pages: ModuleType) -> None:

@@ -24,3 +24,11 @@ def test_a_buffer_keeps_the_newest_events_in_order_and_drops_epochs_first(
     assert kept == sorted(kept)
     assert set(others[-size:]) <= set(kept) or len(others) > size
     assert [event["seq"] for event in buffer.after(after)] == [seq for seq in kept if seq > after]
+
+
+def test_only_the_newest_epoch_of_a_job_has_its_nodes() -> None:
+    buffer = EventBuffer()
+    for number in range(3):
+        buffer.add("a", "epoch", 1.0, {"epoch": number, "nodes": {"filter": {"in": number}}})
+    buffer.add("b", "epoch", 1.0, {"epoch": 0, "nodes": {}})
+    assert ["nodes" in event for event in buffer.after(0)] == [False, False, True, True]

@@ -52,3 +52,39 @@ def test_the_files_hold_the_end_of_what_was_written(
 
 def test_what_cannot_be_written_is_dropped(tmp_path: Path) -> None:
     RotatingFile(tmp_path / "missing" / "driver.log").write(b"text")
+
+
+LABELS = """
+import sys, threading
+from pathlib import Path
+from penstock.driver.output import OutputCapture, RotatingFile
+from penstock.observe.thread_labels import labelled
+capture = OutputCapture(RotatingFile(Path(sys.argv[1])))
+capture.start()
+both = threading.Barrier(2)
+
+def work(job):
+    with labelled(job):
+        both.wait()
+        for number in range(200):
+            print("of", job, number, sep=" ", end="\\n")
+        print("two\\nlines", file=sys.stderr)
+
+threads = [threading.Thread(target=work, args=(job,)) for job in "ab"]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print("of nobody")
+capture.flush()
+"""
+
+
+def test_lines_of_jobs_of_a_pool_are_labelled_and_not_mixed(tmp_path: Path) -> None:
+    log = tmp_path / "driver.log"
+    subprocess.run([sys.executable, "-c", LABELS, str(log)], check=True, timeout=60)
+    lines = log.read_text().splitlines()
+    for job in "ab":
+        expected = [f"[job {job}] of {job} {number}" for number in range(200)]
+        assert [line for line in lines if line.startswith(f"[job {job}] of")] == expected
+        assert {f"[job {job}] two", f"[job {job}] lines"} <= {*lines}
+    assert lines[-1] == "of nobody"
+    assert len(lines) == 405

@@ -49,7 +49,7 @@ def _facts(job: Job) -> dict[str, object]:
         "started": job.started_at and f"{time_text(job.started_at)} ({age})",
         "ended": time_text(job.ended_at),
         "epoch": epoch(job),
-        "watermark": watermark_text(job.watermark),
+        "watermark": watermark_text(job.watermark, ended=job.ended_input),
         "rows/s": None if job.rows_per_second is None else f"{job.rows_per_second:,.0f}",
         "lag": None if job.lag is None else f"{job.lag:,} rows",
         "restarts": job.restarts,
@@ -92,7 +92,7 @@ def epochs(client: Client, job: JobName, limit: Limit = 20, json: Json = False) 
             e.late,
             e.rejected,
             round(e.duration_ms),
-            watermark_text(e.watermark),
+            watermark_text(e.watermark, ended=e.ended_input),
         ]
         for e in found
     ]

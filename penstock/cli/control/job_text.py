@@ -1,27 +1,15 @@
-"""Jobs as text: a line, a row of a table, an error."""
+"""Jobs as text: a line, their times, an error."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from penstock.cli.tables import Cell
 from penstock.cli.watermark_text import instant
 from penstock.errors import JobFailed
 
 if TYPE_CHECKING:
     from penstock.control.api.jobs import Job
-
-HEAD = ["job", "id", "state", "version", "epoch", "rows/s", "lag", "restarts", "age"]
-ID_LENGTH = 8
-
-
-def row(job: Job, now: datetime) -> list[Cell]:
-    """Return the cells of a job under HEAD."""
-    rate = None if job.rows_per_second is None else f"{job.rows_per_second:,.0f}"
-    lag = None if job.lag is None else f"{job.lag:,}"
-    age = None if job.started_at is None else duration((job.ended_at or now) - job.started_at)
-    return [job.name, job.id[:ID_LENGTH], job.state, job.version, epoch(job), rate, lag, job.restarts, age]
 
 
 def epoch(job: Job) -> int | None:
@@ -47,9 +35,9 @@ def raise_failure(job: Job) -> None:
     raise JobFailed(message, hint=hint)
 
 
-def watermark_text(at: datetime | None) -> str | None:
+def watermark_text(at: datetime | None, *, ended: bool) -> str | None:
     """Format a watermark, which may be the end of input."""
-    return None if at is None else instant(at)
+    return "end of input" if ended else None if at is None else instant(at)
 
 
 def time_text(at: datetime | None) -> str | None:

@@ -47,13 +47,14 @@ def up(
     tls_key: TlsKey = None,
     allow_host: AllowedHosts = None,
 ) -> None:
-    """Run the job manager and an event log over one data folder; prints their addresses when they are ready.
+    """Run the job manager with its dashboard, and an event log, over one data folder; prints their addresses.
 
     Ctrl-C and SIGTERM finish the epochs of all jobs and stop them; the next `penstock up` resumes them.
 
     Example: penstock up --data .penstock --port 8081
     """
     from penstock.control.server import run_up
+    from penstock.dashboard import create_dashboard
 
     run_up(
         data,
@@ -65,6 +66,7 @@ def up(
         tls_cert=tls_cert,
         tls_key=tls_key,
         allowed_hosts=tuple(allow_host or ()),
+        dashboard=create_dashboard(),
     )
 
 
@@ -93,11 +95,12 @@ def server(
 ) -> None:
     """Run the job manager alone. Several on one PostgreSQL store: one is active, the others stand by.
 
-    Jobs go on when it ends; the next job manager on the same store adopts them.
+    Jobs keep running when it ends; the next job manager on the same store adopts them.
 
     Example: penstock server --store postgresql://penstock@db/penstock --log kafka-1:9092
     """
     from penstock.control.server import run_server
+    from penstock.dashboard import create_dashboard
 
     run_server(
         store,
@@ -111,4 +114,5 @@ def server(
         tls_cert=tls_cert,
         tls_key=tls_key,
         allowed_hosts=tuple(allow_host or ()),
+        dashboard=create_dashboard(),
     )

@@ -7,15 +7,47 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from penstock.cli.control.access import on_server
-from penstock.cli.control.arguments import Sets, SettingPairs, SourceTarget, read_pairs
+from penstock.cli.control.commands import waiting
 from penstock.cli.control.job_text import line, raise_failure
-from penstock.cli.control.waiting import waiting
+from penstock.cli.shared_options import Sets
 from penstock.cli.tables import Json, show_json
-from penstock.errors import BadValue
+from penstock.errors import BadEntry, BadValue
 
 if TYPE_CHECKING:
     from penstock.control.api.jobs import Job
     from penstock.control.client import Client
+
+
+SourceTarget = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE.py[:name]|FOLDER[:FILE.py[:name]]",
+        help="Python file, or a folder whose code is sent as a zip; and the pipeline if there are several.",
+    ),
+]
+SettingPairs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting", metavar="KEY=VALUE", help="Setting of the job, such as checkpoint_interval=10s, repeatable."
+    ),
+]
+
+
+def read_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    """Return the pairs of a repeatable KEY=VALUE; the last one of a key counts.
+
+    >>> read_pairs("--set", ["window=30s", "rows=5"])
+    {'window': '30s', 'rows': '5'}
+    """
+    pairs = {}
+    for text in texts or []:
+        key, equals, value = text.partition("=")
+        if not (equals and key.strip()):
+            message = f"{option} {text}: a key and a value are needed"
+            raise BadEntry(message, hint=f"as in: {option} window=30s")
+        pairs[key.strip()] = value
+    return pairs
+
 
 Until = Literal["stopped", "drained", "ended"]
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.control.access import on_server
-from penstock.cli.control.job_text import HEAD, row
+from penstock.cli.control.jobs import HEAD, row
 from penstock.cli.tables import Json, show_json, show_table
 from penstock.errors import NoJobManager
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.control.access import JobName, Wait, on_server
-from penstock.cli.control.arguments import Sets, SettingPairs, SourceTarget, read_pairs
 from penstock.cli.control.commands import carry_out
+from penstock.cli.control.submit import SettingPairs, SourceTarget, read_pairs
+from penstock.cli.shared_options import Sets
 from penstock.cli.tables import Json
 
 if TYPE_CHECKING:

@@ -93,7 +93,7 @@ def _shift(footer: Struct, by: int) -> None:
 
 
 def _move(struct: Struct, field: int, by: int) -> None:
-    # Zero stands for "not told".
+    # Zero means "unknown".
     if field in struct and struct[field][1]:
         struct[field] = struct[field][0], struct[field][1] + by
 

@@ -12,9 +12,8 @@ from uuid import uuid4
 import pyarrow as pa
 
 from penstock.connectors.files.columns import check_columns
-from penstock.connectors.files.compaction import Compaction, CompactionConflict
+from penstock.connectors.files.compaction import Compaction, CompactionConflict, merge_small_files
 from penstock.connectors.files.ledger import Ledger, finish, has_epochs, staging_folder
-from penstock.connectors.files.merging import merge_small_files
 from penstock.connectors.files.staging import Stage, Staged
 from penstock.connectors.formats.csv.options import CsvOptions
 from penstock.connectors.formats.writers import ENDINGS, refuse_types

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.formats.csv.options import CsvOptions
-from penstock.connectors.formats.value_text import decimal_text, iso
+from penstock.connectors.formats.text_columns import decimal_text, iso
 from penstock.connectors.formats.writers import ENDINGS, Writer, open_writer
 from penstock.storage.durable_files import sync
 from penstock.storage.stores import FileStore, staged_name

@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def epoch_us(text: str) -> int | None:
-    """Return the microseconds since 1970 that a number stands for, rounded down; None if it is no time.
+    """Return the microseconds since 1970 that a number means, rounded down; None if it is not a time.
 
     >>> epoch_us("1767268800.5"), epoch_us("1767268800500"), epoch_us("2026")
     (1767268800500000, 1767268800500000, None)

@@ -24,7 +24,7 @@ from penstock.contracts import Rejected
 from penstock.errors import BadSchema, BadValue, RowRejected, choices
 from penstock.schema import Field, Schema
 
-TEXT = Schema((Field("value", "string"),))  # of fields, for workers should not load the SQL parser
+TEXT = Schema((Field("value", "string"),))  # of fields, because workers should not load the SQL parser
 FORMATS = ("csv", "json", "parquet", "text")
 ENDINGS = {
     ".csv": "csv",

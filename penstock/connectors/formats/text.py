@@ -21,7 +21,7 @@ class LineDecoder:
 
     def decode_lines(self, lines: Sequence[bytes]) -> pa.RecordBatch:
         """Return one row per line."""
-        # Each with its line feed, for an empty last line of a text would else not be there.
+        # Each with its line feed: otherwise an empty last line would be lost.
         return self.decode(b"".join(line + b"\n" for line in lines))
 
     def records(self, block: bytes) -> list[Record]:

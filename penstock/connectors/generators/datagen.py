@@ -167,7 +167,7 @@ def _decimals(units: Ints, kind: pa.DataType) -> pa.Array:
 class DataGen(Source):
     """Rows that depend on the seed and their number only, so any range can be read again.
 
-    Guarantee: exactly once. Without `rate` all rows are there at once; with it, so many per second since
+    Guarantee: exactly once. Without `rate` all rows are available at once; with it, this many per second since
     the job's first epoch, restarts included. Without `rows` it never ends.
 
     >>> DataGen("trades", rows=10).schema

@@ -27,7 +27,7 @@ Payload = Callable[[bytes], dict[str, Any] | str]
 class ItemSource(Source):
     """Rows as dicts, dataclasses or tuples; bytes are payloads that are parsed as JSON.
 
-    Guarantee: exactly once, for the rows are the same after a restart. A missing key is null.
+    Guarantee: exactly once, because the rows are the same after a restart. A missing key is null.
     The test kit offers the rows bit by bit: no more than the number in the file `released`, if it exists.
 
     >>> ItemSource([{"a": 1}, (2,)], "a bigint").latest({}, None)

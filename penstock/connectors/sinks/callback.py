@@ -44,7 +44,7 @@ class CallbackSink(Sink):
         table = pa.Table.from_batches(batches)
         try:
             self._function(epoch, table)
-        except Exception as error:
+        except Exception as error:  # user code may raise anything
             message = f"the function {self._label} failed on epoch {epoch.number}: {error!r}"
             hint = "fix it, and run the job again: the epoch is repeated"
             raise SinkFailed(message, node=self.name, hint=hint) from error

@@ -121,7 +121,7 @@ def column(name: str) -> str:
 
 
 def listed(names: Iterable[str], each: str = "{}") -> str:
-    """Return quoted columns, parted by commas.
+    """Return quoted columns, separated by commas.
 
     >>> listed(["a", "b"], "{0} = excluded.{0}")
     '"a" = excluded."a", "b" = excluded."b"'

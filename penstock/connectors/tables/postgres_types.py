@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as pacsv
 
 from penstock.connectors.formats.json.writer import json_text
-from penstock.connectors.formats.value_text import decimal_text
+from penstock.connectors.formats.text_columns import decimal_text
 from penstock.errors import BadSchema
 
 _INTEGERS = {"smallint", "integer", "bigint", "numeric"}

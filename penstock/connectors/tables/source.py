@@ -37,7 +37,7 @@ class TableSource(Source):
         raise NotImplementedError
 
     def stamp(self) -> object:
-        """Return a value that changes with the rows; None if only reading them can tell."""
+        """Return a value that changes with the rows; None if only reading them shows that."""
         return None
 
 
@@ -82,6 +82,11 @@ class DatabaseTable(TableSource):
     def rows(self) -> pa.Table:
         """Read it."""
         found = self._selected()
+        return arrow_table(found, self.schema, f"table {self.name} at {self.database.address}")
+
+    def first_rows(self, limit: int) -> pa.Table:
+        """Return some rows, in no order."""
+        found = self._selected(f" LIMIT {int(limit)}")
         return arrow_table(found, self.schema, f"table {self.name} at {self.database.address}")
 
     def stamp(self) -> object:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.formats.json.writer import json_text
-from penstock.connectors.formats.value_text import decimal_text, iso
+from penstock.connectors.formats.text_columns import decimal_text, iso
 from penstock.errors import SinkFailed
 from penstock.schema import Schema
 

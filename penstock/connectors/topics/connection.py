@@ -109,7 +109,7 @@ class Connection:
     def refuse_unreachable(self) -> None:
         """Raise a SettingsError if no address accepts connections: librdkafka alone would wait long."""
         if not self.listens():
-            message = f"nobody listens at {self.servers}"
+            message = f"nothing listens at {self.servers}"
             raise SettingsError(message, node=self.origin or None, hint=self.remedy)
 
     @property

@@ -89,7 +89,7 @@ class _Records:
             if one.append_time is not None:
                 begin = int(self._counts[:number].sum())
                 millis[begin : begin + one.number] = one.append_time
-        must(bool((np.abs(millis) <= _LATEST_MICROS).all()), "a timestamp is beyond what microseconds can tell")
+        must(bool((np.abs(millis) <= _LATEST_MICROS).all()), "a timestamp is out of the range of microseconds")
         return pa.array(millis * 1000, RECORDS.field("timestamp").type, mask=millis == _NO_TIME)
 
     def _headers_column(self) -> pa.Array:

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.connectors.formats.parsers import checked_on_error, enforce
+from penstock.connectors.topics.arrivals import Arrivals
 from penstock.connectors.topics.client_errors import check_address, resolve
 from penstock.connectors.topics.cluster import Cluster, fetch_end_offsets, fetch_topic_metadata, missing_topic
 from penstock.connectors.topics.fetch import commit, fetch
@@ -80,6 +81,7 @@ class TopicSource(Source):
         self._cluster: Cluster | None = None
         self._folder: Folder | None = None
         self._cached: tuple[float, TopicMetadata] | None = None
+        self._arrivals = Arrivals()
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON description, without passwords."""
@@ -175,6 +177,10 @@ class TopicSource(Source):
     def read(self, partition: str, start: int | str | None, end: int | str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of a range of one partition."""
         return self._rows(Range(int(partition), int(start or 0), int(end)))
+
+    def take_arrivals(self) -> Mapping[int, int]:
+        """Return a sample of the timestamps of the records: when they were produced, or appended to the topic."""
+        return self._arrivals.take()
 
     def connector_options(self) -> dict[str, str]:
         """Return the options with which Spark's own Kafka connector reads the same records."""
@@ -304,6 +310,7 @@ class TopicSource(Source):
         while at < part.last:
             try:
                 for records in self._fetched(part.partition, at, part.last):
+                    self._arrivals.add(records.column("timestamp"))
                     yield from self.rows(records)
                     at = records.column("offset")[-1].as_py() + 1
                 return
@@ -317,7 +324,7 @@ class TopicSource(Source):
                 at = max(at + 1, damaged.next)
 
     def _fetched(self, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        columns = list(dict.fromkeys(("offset", "value", "partition", *self.include)))
+        columns = list(dict.fromkeys(("offset", "value", "partition", "timestamp", *self.include)))
         wanted = FetchRange(self.name, partition, first, last)
         return fetch(self.cluster.connection, self._group, wanted, columns)
 
@@ -344,11 +351,11 @@ class TopicSource(Source):
 
 
 _GO_ON = (
-    'to go on without it: read_topic(..., on_loss="continue"); to read all that is there: a new --checkpoint folder'
+    'to continue without it: read_topic(..., on_loss="continue"); to read all that is there: a new --checkpoint folder'
 )
 _CORRUPT = (
     "if the error persists, the log itself is damaged: restore its files, or use "
-    'read_topic(..., on_loss="continue") to go on without the batch'
+    'read_topic(..., on_loss="continue") to continue without the batch'
 )
 _RECREATED = 'a recreated topic needs a new --checkpoint folder, or read_topic(..., on_loss="continue")'
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, StringConstraints
 
-from penstock.control.api.fields import MaskedText, Request, Response, Text, Time
+from penstock.control.api.fields import MaskedText, Request, Response, Text, Time, storable
 
 Role = Literal["viewer", "operator", "admin"]
 # Each may do what those before it may.
@@ -30,12 +30,40 @@ class NewToken(Token):
     token: str = Field(description="keep it: it is not shown again")
 
 
+class Session(Response):
+    """Who asks: the holder of the token, or the local user where no token is required."""
+
+    name: str
+    role: Role
+    token_required: bool = Field(description="whether requests need a token")
+    version: str = Field(description="version of the job manager")
+
+
 class TokenRequest(Request):
     """A token to create."""
 
     name: Text
     role: Role = "viewer"
     expires_at: Time | None = None
+
+
+# As in ${secret:NAME}.
+SecretName = Annotated[str, StringConstraints(pattern="^[A-Za-z][A-Za-z0-9_]{0,99}$")]
+
+
+class Secret(Response):
+    """A secret, without its value."""
+
+    name: str
+    created_at: Time
+    updated_at: Time
+    updated_by: str | None = None
+
+
+class SecretValue(Request):
+    """The value of a secret."""
+
+    value: Annotated[str, StringConstraints(min_length=1, max_length=65_536), AfterValidator(storable)]
 
 
 class AuditEntry(Response):

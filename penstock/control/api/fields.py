@@ -38,15 +38,17 @@ def mask(value: Any, name: str = "") -> Any:
     >>> mask({"sasl": {"password": "abc"}, "token": "${secret:API}", "url": "kafka://ada:abc@a:1"})
     {'sasl': {'password': '***'}, 'token': '${secret:API}', 'url': 'kafka://ada:***@a:1'}
     """
-    if isinstance(value, Mapping):
+    # Before Mapping, whose check is slow: a list of jobs has many values.
+    if isinstance(value, dict | Mapping):
         return {key: mask(part, str(key)) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [mask(part, name) for part in value]
-    if isinstance(value, str) and is_reference(value):
+    is_text = isinstance(value, str)
+    if is_text and value.startswith("$") and is_reference(value):
         return value
     if value and name and not isinstance(value, bool) and _names_a_secret(name):
         return HIDDEN
-    return mask_text(value) if isinstance(value, str) else value
+    return mask_text(value) if is_text else value
 
 
 def storable(value: Any, depth: int = 0) -> Any:

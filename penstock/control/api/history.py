@@ -21,6 +21,7 @@ class Epoch(Response):
     duration_ms: float = 0
     phases: dict[str, Any] = Field(default={}, description="duration of its phases in ms")
     watermark: Time | None = None
+    ended_input: bool = Field(default=False, description="the input has ended: the watermark has passed every window")
 
 
 class Checkpoint(Response):

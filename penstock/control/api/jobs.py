@@ -59,7 +59,8 @@ class Job(Response):
     lag: int | None = Field(default=None, description="rows that the sources have and the job has not read")
     rows_per_second: float | None = Field(default=None, description="rows read, in the newest epoch")
     epoch: int | None = Field(default=None, description="number of the newest committed epoch")
-    watermark: Time | None = None
+    watermark: Time | None = Field(default=None, description="null before the first time, and once the input has ended")
+    ended_input: bool = Field(default=False, description="the input has ended, and all windows were closed")
     checkpoint: MaskedText | None = Field(default=None, description="location of the checkpoint")
     waiting_for: MaskedText | None = Field(default=None, description="why a job in CREATED does not start")
     restart_at: Time | None = Field(default=None, description="when a job in RESTARTING starts again")

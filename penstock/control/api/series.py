@@ -45,3 +45,24 @@ class SeriesQuery(Query):
     start: Time | None = Field(default=None, description="an hour ago by default")
     end: Time | None = Field(default=None, description="now by default")
     resolution: Resolution | None = Field(default=None, description="10: an hour, 60: a day, 600: a month")
+
+
+class Sparkline(Response):
+    """A metric of one job over the last minutes: pairs of seconds since 1970 and the value."""
+
+    job: str
+    points: list[tuple[float, float]]
+
+
+class Sparklines(Response):
+    """One metric of all jobs that have it."""
+
+    name: str
+    items: list[Sparkline]
+
+
+class SparklineQuery(Query):
+    """Which metric, and of how many minutes. A job has at most 60 points."""
+
+    name: Text = "rows_per_second"
+    minutes: int = Field(default=10, ge=1, le=1_440)

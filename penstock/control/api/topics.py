@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from penstock.control.api.fields import Query, Request, Response, Text, Time
 
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+Condition = Annotated[str, StringConstraints(min_length=1, max_length=5_000, pattern=r"^[^\x00]+$")]
 _LARGEST = 2**63 - 1
 
 
-class TopicSummary(Response):
+class TopicFigures(Response):
+    """How large a topic is, how fast it grows, and how long it keeps records. What is not known is null."""
+
+    messages: int = Field(default=0, description="offsets between the beginnings and the ends of its partitions")
+    bytes: int | None = Field(default=None, description="size on the disk of the broker")
+    rate: float | None = Field(default=None, description="messages per second, once the list was asked for twice")
+    retention_ms: int | None = Field(default=None, description="-1: records are kept for ever")
+    cleanup_policy: str | None = None
+
+
+class TopicSummary(TopicFigures):
     """A topic in a list."""
 
     name: str
@@ -35,9 +46,19 @@ class Partition(Response):
     leader: int
     replicas: list[int] = []
     in_sync: list[int] = []
+    bytes: int | None = None
 
 
-class Topic(Response):
+class NewTopic(Request):
+    """A topic to create. Without a number of replicas it is the broker's default."""
+
+    name: TopicName
+    partitions: int = Field(default=1, ge=1, le=10_000)
+    replicas: int | None = Field(default=None, ge=1, le=100)
+    config: dict[str, str] = Field(default={}, description="such as retention.ms or cleanup.policy")
+
+
+class Topic(TopicFigures):
     """A topic with its partitions and the configuration that is set on it."""
 
     name: str
@@ -56,6 +77,8 @@ class Header(Response):
 class Message(Response):
     """A record. What is not UTF-8 is given in base64."""
 
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
     partition: int
     offset: int
     timestamp: Time | None = None
@@ -64,6 +87,7 @@ class Message(Response):
     value: str | None = None
     value_base64: str | None = None
     headers: list[Header] = []
+    document: Any = Field(default=None, alias="json", description="the value, if it is JSON")
 
 
 class MessageList(Response):
@@ -87,6 +111,10 @@ class MessageQuery(Query):
     limit: int = Field(default=50, ge=1, le=1_000)
     key: Text | None = Field(default=None, description="only records with this key")
     contains: Text | None = Field(default=None, description="only records whose value contains this text")
+    where: Condition | None = Field(
+        default=None,
+        description="Spark SQL over key, value, partition, offset, timestamp, headers and the fields of the value",
+    )
 
     @model_validator(mode="after")
     def _one_start(self) -> MessageQuery:
@@ -94,6 +122,15 @@ class MessageQuery(Query):
             message = "give offset or time, not both"
             raise ValueError(message)
         return self
+
+
+class TailQuery(Query):
+    """Which new records of a topic are sent as they come."""
+
+    partition: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    key: Text | None = Field(default=None, description="only records with this key")
+    contains: Text | None = Field(default=None, description="only records whose value contains this text")
+    rate: int = Field(default=50, ge=1, le=1_000, description="most messages per second; others are counted as missed")
 
 
 class Record(Request):
@@ -117,6 +154,9 @@ class GroupSummary(Response):
 
     name: str
     state: str
+    lag: int | None = Field(default=None, description="records that it has not read yet, of all its partitions")
+    members: int | None = None
+    topics: list[str] = []
 
 
 class GroupList(Response):

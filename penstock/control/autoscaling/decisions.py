@@ -204,7 +204,7 @@ def _above_what_was_not_enough(wish: Wish, figures: Figures, state: ScalingState
     if wish.parallelism >= state.parallelism or figures.arrival is None:
         return wish
     least = min(state.least_for(figures.arrival, now), state.parallelism)
-    if wish.parallelism >= least:
+    if wish.parallelism >= least or least <= 1:
         return wish
     return Wish(least, f"{wish.reason}, but {least - 1} was not enough for this load")
 

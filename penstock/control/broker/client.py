@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType, TopicMetadata
+from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec, TopicMetadata
 
 from penstock.connectors.topics.client_errors import translated
 from penstock.connectors.topics.connection import Connection
-from penstock.control.api.topics import Partition, Topic, TopicList, TopicSummary
 from penstock.errors import BrokerRefused, NoBroker, UnknownTopic, choices
 
 T = TypeVar("T")
@@ -34,33 +33,14 @@ class KafkaClient:
         """Return the configuration of a client; underscores in names become dots."""
         return {**self.connection.config(), **{name.replace("_", "."): value for name, value in more.items()}}
 
-    def topics(self, *, internal: bool) -> TopicList:
-        """List the topics."""
-        found = [_summary(name, about) for name, about in sorted(self.metadata().items())]
-        return TopicList(items=[each for each in found if internal or not each.internal])
-
-    def topic(self, name: str) -> Topic:
-        """Return a topic with its partitions and its configuration."""
-        about = self.about(name)
-        asked = [(name, each) for each in sorted(about.partitions)]
-        first, last = self.offsets(asked, "beginning"), self.offsets(asked, "end")
-        partitions = [
-            Partition(
-                partition=number,
-                beginning=first[name, number],
-                end=last[name, number],
-                leader=about.partitions[number].leader,
-                replicas=about.partitions[number].replicas,
-                in_sync=about.partitions[number].isrs,
-            )
-            for _, number in asked
-        ]
-        return Topic(name=name, partitions=partitions, config=self._own_config(name))
-
     def metadata(self) -> Mapping[str, TopicMetadata]:
         """Return all topics; fail within a few seconds if no broker answers."""
+        return self.cluster().topics
+
+    def cluster(self) -> ClusterMetadata:
+        """Return all topics and brokers."""
         with self.translated("the log"):
-            return self.admin.list_topics(timeout=SECONDS).topics
+            return self.admin.list_topics(timeout=SECONDS)
 
     def about(self, topic: str) -> TopicMetadata:
         """Return the metadata of a topic."""
@@ -108,18 +88,6 @@ class KafkaClient:
             if not found.transient:
                 raise found from error
             raise NoBroker(found.message, hint=found.hint, transient=True) from error
-
-    def _own_config(self, name: str) -> dict[str, str | None]:
-        with self.translated(f"topic '{name}'"):
-            asked = self.admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)], **self.patience)
-            entries: Mapping[str, Any] = self.settle(asked)
-        # librdkafka returns the source as a number, whatever the stubs say.
-        own = ConfigSource.DYNAMIC_TOPIC_CONFIG
-        return {key: each.value for key, each in sorted(entries.items()) if ConfigSource(each.source) == own}
-
-
-def _summary(name: str, about: TopicMetadata) -> TopicSummary:
-    return TopicSummary(name=name, partitions=len(about.partitions), internal=name.startswith("__"))
 
 
 def _near(names: list[str], wrong: str) -> list[str]:

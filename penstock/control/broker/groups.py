@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -12,19 +14,31 @@ from penstock.control.broker.positions import start_offsets
 from penstock.errors import BrokerRefused, UnknownGroup, choices
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import ConsumerGroupDescription
+    from confluent_kafka.admin import ConsumerGroupDescription, TopicMetadata
 
 _Partition = tuple[str, int]
 
 
 def list_groups(client: KafkaClient) -> GroupList:
-    """List the groups and their states."""
-    with client.translated("consumer groups"):
-        found = client.admin.list_consumer_groups(**client.patience).result()
-        for error in found.errors:
-            raise error if isinstance(error, KafkaException) else KafkaException(error)
-    groups = [GroupSummary(name=str(each.group_id), state=_state(each)) for each in found.valid]
-    return GroupList(items=sorted(groups, key=lambda group: group.name))
+    """List the groups with their states, members and lags."""
+    states = _states(client)
+    described = _describe_all(client, list(states))
+    committed = _committed_of(client, list(states))
+    topics = client.metadata()
+    # A group may have offsets of deleted topics.
+    there = {each for offsets in committed.values() for each in offsets if _exists(each, topics)}
+    ends = client.offsets(sorted(there), "end")
+    items = [
+        GroupSummary(
+            name=name,
+            state=state,
+            lag=_lag(committed[name], ends) if name in committed else None,
+            members=len(described[name].members) if name in described else None,
+            topics=sorted({topic for topic, _ in {*committed.get(name, ()), *_owners(described.get(name))}}),
+        )
+        for name, state in sorted(states.items())
+    ]
+    return GroupList(items=items)
 
 
 def describe_group(client: KafkaClient, name: str) -> Group:
@@ -44,7 +58,7 @@ def reset_group(client: KafkaClient, name: str, reset: GroupReset) -> Group:
     """Set the committed offsets of a group; one with members is refused, one that is not there is created."""
     partitions = client.partitions(reset.topic, reset.partition)
     wanted = start_offsets(client, reset.topic, partitions, to=reset.to, offset=reset.offset, time=reset.time)
-    if any(group.name == name for group in list_groups(client).items):
+    if name in _states(client):
         _refuse_if_active(_describe(client, name))
     offsets = [TopicPartition(reset.topic, number, offset) for number, offset in wanted.items()]
     with client.translated(f"group '{name}'"):
@@ -57,7 +71,7 @@ def reset_group(client: KafkaClient, name: str, reset: GroupReset) -> Group:
 
 
 def _describe(client: KafkaClient, name: str) -> ConsumerGroupDescription:
-    names = [group.name for group in list_groups(client).items]
+    names = sorted(_states(client))
     if name not in names:
         message = f"there is no group '{name}' at {client.connection.servers}"
         raise UnknownGroup(message, hint=choices("groups there", names[:20], name))
@@ -77,15 +91,10 @@ def _refuse_if_active(about: ConsumerGroupDescription) -> None:
 
 def _progress(client: KafkaClient, about: ConsumerGroupDescription) -> list[GroupPartition]:
     committed = _committed(client, about.group_id)
-    owners = {
-        (each.topic, each.partition): member.member_id
-        for member in about.members
-        for each in member.assignment.topic_partitions
-    }
+    owners = _owners(about)
     known = sorted({*committed, *owners})
     topics = client.metadata()
-    # A group may have offsets of deleted topics.
-    there = [(topic, each) for topic, each in known if topic in topics and each in topics[topic].partitions]
+    there = [each for each in known if _exists(each, topics)]
     ends = client.offsets(there, "end")
     return [_row(each, committed.get(each), ends.get(each), owners.get(each)) for each in known]
 
@@ -96,11 +105,59 @@ def _row(partition: _Partition, committed: int | None, end: int | None, member: 
     return GroupPartition(topic=topic, partition=number, committed=committed, end=end, lag=lag, member=member)
 
 
+def _exists(partition: _Partition, topics: Mapping[str, TopicMetadata]) -> bool:
+    topic, number = partition
+    return topic in topics and number in topics[topic].partitions
+
+
+def _owners(about: ConsumerGroupDescription | None) -> dict[_Partition, str]:
+    return {
+        (each.topic, each.partition): member.member_id
+        for member in (about.members if about else ())
+        for each in member.assignment.topic_partitions
+    }
+
+
+def _lag(committed: Mapping[_Partition, int], ends: Mapping[_Partition, int]) -> int:
+    return sum(max(0, ends[each] - offset) for each, offset in committed.items() if each in ends)
+
+
+def _states(client: KafkaClient) -> dict[str, str]:
+    """Return the state of each group."""
+    with client.translated("consumer groups"):
+        found = client.admin.list_consumer_groups(**client.patience).result()
+        for error in found.errors:
+            raise error if isinstance(error, KafkaException) else KafkaException(error)
+    return {str(each.group_id): _state(each) for each in found.valid}
+
+
+def _describe_all(client: KafkaClient, names: list[str]) -> dict[str, ConsumerGroupDescription]:
+    """Return the groups that can be described: one may be deleted in between, or not be this user's."""
+    if not names:
+        return {}
+    asked = client.admin.describe_consumer_groups(names, **client.patience)
+    return {name: future.result() for name, future in asked.items() if future.exception() is None}
+
+
+def _committed_of(client: KafkaClient, names: list[str]) -> dict[str, dict[_Partition, int]]:
+    """Return the committed offsets of groups; librdkafka asks for one group at a time, so all are in flight at once."""
+    asked = {name: _ask_committed(client, name) for name in names}
+    return {name: _offsets_in(future.result()) for name, future in asked.items() if future.exception() is None}
+
+
 def _committed(client: KafkaClient, group: str) -> dict[_Partition, int]:
     with client.translated(f"group '{group}'"):
-        asked = client.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], **client.patience)
-        found = client.settle(asked).topic_partitions
-    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+        return _offsets_in(_ask_committed(client, group).result())
+
+
+def _ask_committed(client: KafkaClient, group: str) -> Future[ConsumerGroupTopicPartitions]:
+    asked = client.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], **client.patience)
+    (future,) = asked.values()
+    return future
+
+
+def _offsets_in(found: ConsumerGroupTopicPartitions) -> dict[_Partition, int]:
+    return {(each.topic, each.partition): each.offset for each in found.topic_partitions or () if each.offset >= 0}
 
 
 def _state(group: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -12,8 +12,9 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from penstock.control.api.topics import Header, Message, MessageList, MessageQuery, Produced, Record
+from penstock.control.api.topics import Header, Message, MessageList, MessageQuery, Produced, Record, TailQuery
 from penstock.control.broker.client import SECONDS, KafkaClient
+from penstock.control.broker.documents import document_of
 from penstock.control.broker.positions import start_offsets
 
 MOST_SCANNED = 100_000
@@ -28,19 +29,25 @@ def read_messages(
 ) -> MessageList:
     """Read records from a position on, or the newest; stop at the limit, or at the bounds of one request."""
     partitions = client.partitions(topic, query.partition)
-    starts = _starts(client, topic, partitions, query)
+    starts = first_offsets(client, topic, partitions, query)
     reading = _Reading(client, topic, starts, clock() + MOST_SECONDS, clock)
-    newest = query.start == "end" and query.offset is None and query.time is None
+    newest = wants_newest(query)
     found: list[Message] = []
     with client.translated(f"topic '{topic}'"):
         for record in reading:
-            if _wanted(record, query):
-                found.append(_message(record))
+            if is_wanted(record, query):
+                found.append(message_of(record))
             if len(found) >= query.limit and not newest:
                 break
+    return MessageList(
+        items=in_order(found, query.limit, newest=newest), scanned=reading.scanned, complete=reading.complete
+    )
+
+
+def in_order(found: Iterable[Message], limit: int, *, newest: bool) -> list[Message]:
+    """Return messages by their times; only the newest, or the first."""
     order = sorted(found, key=lambda each: (each.timestamp or _EPOCH, each.partition, each.offset))
-    items = order[-query.limit :] if newest else order
-    return MessageList(items=items, scanned=reading.scanned, complete=reading.complete)
+    return order[-limit:] if newest else order[:limit]
 
 
 def produce(client: KafkaClient, topic: str, record: Record) -> Produced:
@@ -76,11 +83,11 @@ class _Reading:
         self.scanned, self.complete = 0, False
 
     def __iter__(self) -> Iterator[KafkaMessage]:
-        consumer = self._consumer()
+        reader = consumer(self._client, self._topic, self._starts)
         left = set(self._starts)
         try:
             while left and self.scanned < MOST_SCANNED and self._clock() < self._deadline:
-                for record in consumer.consume(_BATCH, 0.2):
+                for record in reader.consume(_BATCH, 0.2):
                     error = record.error()
                     if error is None:
                         self.scanned += 1
@@ -91,51 +98,71 @@ class _Reading:
                         raise KafkaException(error)
             self.complete = not left
         finally:
-            consumer.close()
+            reader.close()
 
-    def _consumer(self) -> Consumer:
-        consumer = Consumer(
-            self._client.config(
-                group_id=f"penstock-read-{uuid4()}",
-                enable_auto_commit=False,
-                enable_partition_eof=True,
-                auto_offset_reset="earliest",
-                isolation_level="read_committed",
-            )
+
+def consumer(client: KafkaClient, topic: str, starts: dict[int, int]) -> Consumer:
+    """Return a consumer of some partitions from these offsets on; it joins no group and commits nothing."""
+    made = Consumer(
+        client.config(
+            group_id=f"penstock-read-{uuid4()}",
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
         )
-        consumer.assign([TopicPartition(self._topic, number, start) for number, start in self._starts.items()])
-        return consumer
+    )
+    made.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
+    return made
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _starts(client: KafkaClient, topic: str, partitions: list[int], query: MessageQuery) -> dict[int, int]:
+def wants_newest(query: MessageQuery) -> bool:
+    """Return whether a query asks for the end of a topic."""
+    return query.start == "end" and query.offset is None and query.time is None
+
+
+def first_offsets(client: KafkaClient, topic: str, partitions: list[int], query: MessageQuery) -> dict[int, int]:
+    """Return where to begin to read each partition."""
     if query.offset is not None or query.time is not None:
         return start_offsets(client, topic, partitions, offset=query.offset, time=query.time)
     first = start_offsets(client, topic, partitions, to="beginning")
     if query.start == "beginning":
         return first
-    searched = max(query.limit, NEWEST_SEARCHED if query.key or query.contains else 0)
+    # Each transaction leaves a marker at an offset of its own, so that half of the newest offsets may be no records.
+    searched = max(2 * query.limit, NEWEST_SEARCHED if query.key or query.contains or query.where else 0)
     ends = start_offsets(client, topic, partitions, to="end")
     return {number: max(first[number], ends[number] - searched) for number in partitions}
 
 
-def _wanted(record: KafkaMessage, query: MessageQuery) -> bool:
+def is_wanted(record: KafkaMessage, query: MessageQuery | TailQuery) -> bool:
+    """Return whether a record has the key and the text of a query."""
     has_key = query.key is None or record.key() == query.key.encode()
     return has_key and (query.contains is None or query.contains.encode() in (_raw(record.value()) or b""))
 
 
-def _message(record: KafkaMessage) -> Message:
+def message_of(record: KafkaMessage) -> Message:
+    """Return a record as the API shows it."""
     kind, ms = record.timestamp()
     headers: list[tuple[str, Any]] = list(record.headers() or [])  # type: ignore[arg-type]
+    where = (int(record.partition() or 0), int(record.offset() or 0))
+    return shown_message(*where, ms if kind else None, record.key(), record.value(), headers)
+
+
+def shown_message(
+    partition: int, offset: int, ms: int | None, key: Any, value: Any, headers: Iterable[tuple[str, Any]]
+) -> Message:
+    """Return the parts of a record as the API shows them: `ms` is its timestamp."""
     return Message(
-        partition=int(record.partition() or 0),
-        offset=int(record.offset() or 0),
-        timestamp=datetime.fromtimestamp(ms / 1000, UTC) if kind else None,
-        headers=[Header(key=key, **_text("value", value)) for key, value in headers],
-        **_text("key", record.key()),
-        **_text("value", record.value()),
+        partition=partition,
+        offset=offset,
+        timestamp=datetime.fromtimestamp(ms / 1000, UTC) if ms is not None else None,
+        headers=[Header(key=name, **_text("value", data)) for name, data in headers],
+        json=document_of(value),
+        **_text("key", key),
+        **_text("value", value),
     )
 
 

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from penstock.control.api.access import NewToken, Role, Token
+from penstock.control.api.access import NewToken, Role, Secret, Token
 from penstock.control.api.commands import Command
 from penstock.control.api.events import Event
 from penstock.control.api.history import Epoch, JobException, Savepoint, Transition
 from penstock.control.api.jobs import Job, Plan, Until, Version
+from penstock.control.api.nodes import Node, NodeList
 from penstock.control.api.pages import Page
+from penstock.control.api.samples import Diverted, DivertedKind, DivertedRow, NodeSample, Replayed
 from penstock.control.client.connection import DEFAULT, TIMEOUT_SECONDS, Connection
 from penstock.control.client.events import events_in
+from penstock.control.client.queries import rows_in
 from penstock.control.client.responses import json_of, read
 from penstock.control.client.submission import send_submission, send_update
 from penstock.errors import JobFailed, UnknownJob, choices
@@ -24,6 +27,7 @@ from penstock.settings import server_address
 
 PAGE = 200
 POLL_SECONDS = 0.5
+REPLAY_SECONDS = 600.0
 
 
 class Client:
@@ -167,6 +171,26 @@ class Client:
         """Return the physical plan of a job's current version."""
         return read(Plan, self._http.get(self._path(job, "plan")))
 
+    def nodes(self, job: str) -> list[Node]:
+        """Return the nodes of a job's plan with their row counts, rates, state and watermarks."""
+        return read(NodeList, self._http.get(self._path(job, "nodes"))).items
+
+    def sample(self, job: str, node: str, *, limit: int = 20) -> NodeSample:
+        """Return some rows of a node, from where they are stored, or computed from rows of its source."""
+        path = self._path(job, "nodes", quote(node, safe=""), "sample")
+        return read(NodeSample, self._http.get(path, {"limit": limit}))
+
+    def diverted(self, job: str, kind: DivertedKind = "rejected", *, limit: int = 50) -> list[DivertedRow]:
+        """Return the newest rejected or late rows of a job, newest first."""
+        return read(Diverted, self._http.get(self._path(job, "diverted"), {"kind": kind, "limit": limit})).items
+
+    def replay(self, job: str, *, limit: int | None = None) -> Replayed:
+        """Send rejected rows back to their source, each once; `limit` is the most that each source gets."""
+        body = {"kind": "rejected", **({"limit": limit} if limit else {})}
+        return read(
+            Replayed, json_of(self._http.request("POST", self._path(job, "replay"), json=body, timeout=REPLAY_SECONDS))
+        )
+
     def epochs(self, job: str, *, limit: int = 20) -> list[Epoch]:
         """Return the newest epochs of a job, newest first."""
         return [read(Epoch, item) for item in self._page(job, "epochs", limit)]
@@ -225,6 +249,15 @@ class Client:
             self._sleep(POLL_SECONDS)
             command = self.command(command.id)
 
+    def query(
+        self, sql: str, *, limit: int = 200, timeout: float = 10, **sources: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a SELECT over topics; `sources` describe tables: `t={"topic": "trades", "limit": 500}`."""
+        asked = {"sql": sql, "limit": limit, "timeout": timeout, "sources": sources}
+        # It takes a moment to start, besides its own time.
+        response = self._http.request("POST", "/queries", json=asked, repeatable=True, timeout=timeout + 30)
+        return rows_in(response.text)
+
     def tokens(self) -> list[Token]:
         """Return the tokens of the job manager, without their texts."""
         return [read(Token, item) for item in read(Page[Any], self._http.get("/tokens")).items]
@@ -237,6 +270,19 @@ class Client:
     def revoke_token(self, token: str) -> None:
         """Revoke a token by its id."""
         self._http.request("DELETE", f"/tokens/{quote(token, safe='')}")
+
+    def secrets(self) -> list[Secret]:
+        """Return the secrets in the store of the job manager, without values."""
+        return [read(Secret, item) for item in read(Page[Any], self._http.get("/secrets")).items]
+
+    def set_secret(self, name: str, value: str) -> Secret:
+        """Set a secret, or change it; jobs refer to it by `${secret:NAME}`."""
+        response = self._http.request("PUT", f"/secrets/{quote(name, safe='')}", json={"value": value})
+        return read(Secret, json_of(response))
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a secret by its name."""
+        self._http.request("DELETE", f"/secrets/{quote(name, safe='')}")
 
     def _get(self, job: str) -> Job:
         return read(Job, self._http.get(f"/jobs/{quote(job, safe='')}"))

@@ -18,6 +18,11 @@ def error_of(response: httpx.Response) -> PenstockError:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:
         return _not_ours(response)
+    return error_of_problem(problem)
+
+
+def error_of_problem(problem: Problem) -> PenstockError:
+    """Return the error that a problem stands for."""
     kind, transient = _kind(problem), problem.transient or problem.status in _UNAVAILABLE
     return kind(problem.detail, node=problem.node, hint=_hint(problem), transient=transient)
 

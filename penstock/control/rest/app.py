@@ -10,7 +10,23 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.control.broker.broker import Broker
-from penstock.control.rest import cluster, commands, events, history, jobs, logs, topics
+from penstock.control.rest import (
+    cluster,
+    commands,
+    events,
+    history,
+    jobs,
+    logs,
+    message_stream,
+    nodes,
+    plans,
+    queries,
+    samples,
+    secrets,
+    session,
+    topics,
+    versions,
+)
 from penstock.control.rest.audit import Audit
 from penstock.control.rest.body_limits import BODY_SIZES, BodyLimits, BodySizes
 from penstock.control.rest.documentation import document
@@ -26,6 +42,10 @@ class NoTokens:
     """Access without tokens: for clients on this machine only."""
 
     def required(self) -> bool:
+        """Return False."""
+        return False
+
+    def known_requirement(self) -> bool | None:
         """Return False."""
         return False
 
@@ -52,7 +72,24 @@ def create_app(
     """
     app = FastAPI(openapi_url=SCHEMA_PATH, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.manager, app.state.broker, app.state.event_texts = manager, broker, events.EventTexts()
-    for noun in (jobs, commands, history, logs, events, cluster, topics):
+    app.state.access = access = access or NoTokens()
+    for noun in (
+        session,
+        samples,
+        versions,
+        jobs,
+        plans,
+        nodes,
+        commands,
+        history,
+        logs,
+        events,
+        cluster,
+        secrets,
+        topics,
+        message_stream,
+        queries,
+    ):
         app.include_router(noun.router, prefix=PREFIX)
     app.include_router(cluster.probes)
     handle_errors(app)
@@ -61,12 +98,12 @@ def create_app(
         app.router.default = _pages(dashboard, app.router.default)
     app.add_middleware(Audit, manager=manager)
     app.add_middleware(BodyLimits, sizes=sizes)
-    app.add_middleware(Guard, access=access or NoTokens(), hosts=hosts, origins=origins)
+    app.add_middleware(Guard, access=access, hosts=hosts, origins=origins)
     if origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],
         )
     return app

@@ -8,13 +8,18 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from penstock.control.api.access import ROLES, Role
-from penstock.control.rest.manager import Caller, Manager
+from penstock.control.rest.manager import Access, Caller, Manager
 from penstock.errors import AccessDenied
 
 
 async def _manager(connection: HTTPConnection) -> Manager:
     manager: Manager = connection.app.state.manager
     return manager
+
+
+async def _access(connection: HTTPConnection) -> Access:
+    access: Access = connection.app.state.access
+    return access
 
 
 async def _caller(connection: HTTPConnection) -> Caller:
@@ -27,6 +32,7 @@ async def _caller(connection: HTTPConnection) -> Caller:
 
 
 TheManager = Annotated[Manager, Depends(_manager)]
+TheAccess = Annotated[Access, Depends(_access)]
 TheCaller = Annotated[Caller, Depends(_caller)]
 
 

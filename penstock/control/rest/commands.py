@@ -10,7 +10,7 @@ from penstock.control.api.access import Role
 from penstock.control.api.commands import Command, Rescale, Stop, TakeSavepoint
 from penstock.control.api.pages import Page
 from penstock.control.rest.callers import TheCaller, TheManager
-from penstock.control.rest.documentation import location, operation
+from penstock.control.rest.documentation import location, operation, upload
 from penstock.control.rest.forms import MultipartUpdate
 from penstock.control.rest.jobs import JobPath, Pages
 
@@ -20,8 +20,8 @@ _OPERATOR: Role = "operator"
 router = APIRouter(tags=["commands"])
 
 
-def _accepts(name: str, *statuses: int) -> dict[str, Any]:
-    documented = operation(name, _OPERATOR, 404, 409, *statuses, responses={202: location("command")})
+def _accepts(name: str, *statuses: int, **more: Any) -> dict[str, Any]:
+    documented = operation(name, _OPERATOR, 404, 409, *statuses, responses={202: location("command")}, **more)
     return {"status_code": 202, **documented}
 
 
@@ -57,7 +57,7 @@ def rescale_job(job: JobPath, manager: TheManager, caller: TheCaller, response: 
     return _accepted(manager.request(job, "rescale", {"parallelism": body.parallelism}, caller), response)
 
 
-@router.post("/jobs/{job}/update", **_accepts("update_job", 507))
+@router.post("/jobs/{job}/update", **_accepts("update_job", 507, openapi_extra=upload("vwap.py")))
 def update_job(
     form: MultipartUpdate, job: JobPath, manager: TheManager, caller: TheCaller, response: Response
 ) -> Command:

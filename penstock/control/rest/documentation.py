@@ -8,6 +8,8 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from starlette.responses import Response
 
 from penstock.control.api.access import Role
 from penstock.control.api.problems import MEDIA_TYPE, Problem
@@ -52,9 +54,25 @@ def _described(status: int) -> dict[str, Any]:
     return {**found, "headers": _HEADERS[status]} if status in _HEADERS else found
 
 
+def written(model: BaseModel) -> Response:
+    """Return a model as a response, written in the thread that made it.
+
+    For what is asked for often: FastAPI would check the model again, in another thread.
+    """
+    return Response(model.model_dump_json(by_alias=True), media_type="application/json")
+
+
 def location(name: str) -> dict[str, Any]:
     """Return the description of a Location header."""
     return {"headers": {"Location": {"schema": {"type": "string"}, "description": f"path of the {name}"}}}
+
+
+def upload(example: str) -> dict[str, Any]:
+    """Return the description of a form with a file: its part needs a file name, which a schema alone cannot say."""
+    disposition = f'form-data; name="file"; filename="{example}"'
+    header = {"schema": {"type": "string"}, "example": disposition, "description": "with the name of the file"}
+    part = {"contentType": "text/x-python, application/zip", "headers": {"Content-Disposition": header}}
+    return {"requestBody": {"content": {"multipart/form-data": {"encoding": {"file": part}}}}}
 
 
 def document(app: FastAPI) -> None:

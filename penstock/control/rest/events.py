@@ -26,7 +26,7 @@ from penstock.errors import PenstockError
 
 KEEP_ALIVE_SECONDS = 15.0
 _RESTARTING = 1012
-_RECENT = 256
+_RECENT, _RECENT_LONG = 256, 8
 _STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
 _EVENTS = {"description": "An endless stream of events", "content": _STREAM}
 
@@ -38,16 +38,19 @@ class EventTexts:
 
     def __init__(self) -> None:
         self._texts: dict[int, tuple[Mapping[str, Any], str]] = {}
+        self._long: dict[int, tuple[Mapping[str, Any], str]] = {}
 
     def text(self, event: Mapping[str, Any]) -> str:
         """Return an event as JSON, with secrets masked."""
-        known = self._texts.get(int(event["seq"]))
+        # The nodes of a job may be many: of such texts few are kept.
+        texts, most = (self._long, _RECENT_LONG) if "nodes" in event else (self._texts, _RECENT)
+        known = texts.get(int(event["seq"]))
         if known is not None and known[0] is event:
             return known[1]
-        if len(self._texts) >= _RECENT:
-            self._texts.pop(next(iter(self._texts)))
+        if len(texts) >= most:
+            texts.pop(next(iter(texts)))
         text = Event.model_validate(mask(event)).model_dump_json()
-        self._texts[int(event["seq"])] = (event, text)
+        texts[int(event["seq"])] = (event, text)
         return text
 
 

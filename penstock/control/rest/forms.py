@@ -17,6 +17,11 @@ from penstock.errors import BadEntry
 
 _SUFFIXES = (".py", ".zip")
 _LONGEST_NAME = 200
+_Settings = Annotated[Json[Object], Field(description="settings of the job, a JSON object as text", examples=["{}"])]
+_Arguments = Annotated[
+    Json[Object],
+    Field(description="arguments of the entry, a JSON object as text", examples=['{"window": "30s"}']),
+]
 # A text that is JSON counts as such.
 _Policy = Annotated[Json[Object] | Text, Field(union_mode="left_to_right")]
 
@@ -38,16 +43,23 @@ class _Upload(Request):
         return {name: value for name, value in self if name != "file"}
 
 
+class PlanForm(_Upload):
+    """A pipeline whose plan is wanted; nothing is stored."""
+
+    settings: _Settings = {}
+    arguments: _Arguments = {}
+
+    def submission(self) -> Submission:
+        """Return the form without the file."""
+        return Submission(**self._options())
+
+
 class SubmissionForm(_Upload):
     """A new job: its source, and what to run of it and how."""
 
     name: Text | None = Field(default=None, description="name of the job; the pipeline's by default")
-    settings: Json[Object] = Field(
-        default={}, description="settings of the job, a JSON object as text", examples=["{}"]
-    )
-    arguments: Json[Object] = Field(
-        default={}, description="arguments of the entry, a JSON object as text", examples=['{"window": "30s"}']
-    )
+    settings: _Settings = {}
+    arguments: _Arguments = {}
     until: Until = "stopped"
     parallelism: int | None = Field(default=None, ge=1, le=10_000)
     restart_policy: _Policy | None = Field(default=None, description="JSON, or fixed_delay:delay=5s,attempts=3")
@@ -74,6 +86,7 @@ class UpdateForm(_Upload):
 
 
 MultipartSubmission = Annotated[SubmissionForm, Form(media_type="multipart/form-data")]
+MultipartPlan = Annotated[PlanForm, Form(media_type="multipart/form-data")]
 MultipartUpdate = Annotated[UpdateForm, Form(media_type="multipart/form-data")]
 
 

@@ -27,6 +27,9 @@ _BEARER_PROTOCOL = "bearer."
 _TOKEN_IN_QUERY = ("/api/v1/events", "/api/v1/events/stream")
 # Probes of Kubernetes and load balancers have no token and use the address of the pod as host.
 _OPEN = ("/health", "/ready")
+# Pages of the dashboard hold no data: what they show, they ask of the API.
+_PAGES = ("/", "/favicon.svg")
+_ASSETS = "/assets/"
 _PROXIED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _CREATE = "create one on the machine of the job manager: penstock token create NAME --role operator"
 
@@ -48,7 +51,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it with a problem."""
-        if scope["type"] in ("http", "websocket") and scope["path"] not in _OPEN:
+        if scope["type"] in ("http", "websocket") and not _is_open(scope):
             try:
                 scope["penstock.caller"] = await self._admit(scope, Headers(scope=scope))
             except _Refused as refused:
@@ -65,7 +68,8 @@ class Guard:
         address = scope["client"][0] if scope.get("client") else None
         if token is not None:
             return await self._holder(token, address)
-        if await run_in_threadpool(self.access.required):
+        known = self.access.known_requirement()
+        if await run_in_threadpool(self.access.required) if known is None else known:
             raise _refused(401, "this job manager requires a token", f"send Authorization: Bearer TOKEN; {_CREATE}")
         self._check_local(headers, address)
         return Caller("local", "admin", address)
@@ -98,6 +102,12 @@ class Guard:
             raise _refused(401, "only clients on this machine need no token", _CREATE)
         if not (host == "localhost" or _is_loopback(host) or host in self.hosts):
             raise _refused(403, "without a token the Host header must be localhost", "open http://127.0.0.1 instead")
+
+
+def _is_open(scope: Scope) -> bool:
+    path: str = scope["path"]
+    is_page = path in _PAGES or path.startswith(_ASSETS)
+    return path in _OPEN or (is_page and scope.get("method") in ("GET", "HEAD"))
 
 
 def _not_sniffed(send: Send) -> Send:

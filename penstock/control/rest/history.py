@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
 from penstock.control.api.pages import Page
-from penstock.control.api.series import SeriesList, SeriesQuery
+from penstock.control.api.series import SeriesList, SeriesQuery, SparklineQuery, Sparklines
 from penstock.control.api.state import StateQuery, StateTable
 from penstock.control.rest.callers import TheManager
-from penstock.control.rest.documentation import operation
+from penstock.control.rest.documentation import operation, written
 from penstock.control.rest.jobs import JobPath, Pages
 
 router = APIRouter(tags=["history"])
 
 
-@router.get("/jobs/{job}/epochs", **operation("list_epochs", "viewer", 404))
-def list_epochs(job: JobPath, paging: Pages, manager: TheManager) -> Page[Epoch]:
+@router.get("/jobs/{job}/epochs", response_model=Page[Epoch], **operation("list_epochs", "viewer", 404))
+def list_epochs(job: JobPath, paging: Pages, manager: TheManager) -> Response:
     """List the epochs of a job, the newest first."""
-    return manager.epochs(job, paging)
+    return written(manager.epochs(job, paging))
 
 
 @router.get("/jobs/{job}/checkpoints", **operation("list_checkpoints", "viewer", 404))
@@ -51,6 +51,12 @@ def list_exceptions(job: JobPath, paging: Pages, manager: TheManager) -> Page[Jo
 def get_metrics(job: JobPath, query: Annotated[SeriesQuery, Query()], manager: TheManager) -> SeriesList:
     """Return series of metrics for charts."""
     return SeriesList(items=manager.series(job, query))
+
+
+@router.get("/sparklines", **operation("get_sparklines", "viewer"))
+def get_sparklines(query: Annotated[SparklineQuery, Query()], manager: TheManager) -> Sparklines:
+    """Return one metric of all jobs over the last minutes, for small charts."""
+    return Sparklines(name=query.name, items=manager.sparklines(query))
 
 
 @router.get("/jobs/{job}/state", **operation("get_state", "viewer", 404, 409))

@@ -11,7 +11,7 @@ from penstock.control.api.fields import JobName
 from penstock.control.api.jobs import Job, JobFilter, Plan, Version
 from penstock.control.api.pages import Page, Paging
 from penstock.control.rest.callers import TheCaller, TheManager
-from penstock.control.rest.documentation import location, operation
+from penstock.control.rest.documentation import location, operation, upload, written
 from penstock.control.rest.forms import MultipartSubmission, idempotency_key
 
 JobPath = Annotated[JobName, Path(description="id or name of the job")]
@@ -34,7 +34,12 @@ router = APIRouter(tags=["jobs"])
     "/jobs",
     status_code=201,
     **operation(
-        "create_job", "operator", 409, 507, responses={200: {**_AGAIN, **location("job")}, 201: location("job")}
+        "create_job",
+        "operator",
+        409,
+        507,
+        responses={200: {**_AGAIN, **location("job")}, 201: location("job")},
+        openapi_extra=upload("vwap.py"),
     ),
 )
 def create_job(
@@ -52,16 +57,16 @@ def create_job(
     return submitted.job
 
 
-@router.get("/jobs", **operation("list_jobs", "viewer"))
-def list_jobs(filters: Annotated[JobFilter, Query()], manager: TheManager) -> Page[Job]:
+@router.get("/jobs", response_model=Page[Job], **operation("list_jobs", "viewer"))
+def list_jobs(filters: Annotated[JobFilter, Query()], manager: TheManager) -> Response:
     """List jobs, the newest first."""
-    return manager.list_jobs(filters)
+    return written(manager.list_jobs(filters))
 
 
-@router.get("/jobs/{job}", **operation("get_job", "viewer", 404))
-def get_job(job: JobPath, manager: TheManager) -> Job:
+@router.get("/jobs/{job}", response_model=Job, **operation("get_job", "viewer", 404))
+def get_job(job: JobPath, manager: TheManager) -> Response:
     """Return a job by its id or its name."""
-    return manager.get_job(job)
+    return written(manager.get_job(job))
 
 
 @router.delete(

@@ -12,13 +12,16 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.control.api.access import AuditEntry, NewToken, Role, Token, TokenRequest
+from penstock.control.api.access import AuditEntry, NewToken, Role, Secret, Token, TokenRequest
 from penstock.control.api.cluster import Cluster, Readiness
 from penstock.control.api.commands import Command, Kind
+from penstock.control.api.differences import Difference
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
 from penstock.control.api.jobs import Job, JobFilter, Plan, Submission, Update, Version
+from penstock.control.api.nodes import NodeList, PlanPreview
 from penstock.control.api.pages import Page, Paging
-from penstock.control.api.series import Series, SeriesQuery
+from penstock.control.api.samples import Diverted, DivertedQuery, NodeSample, Replay, Replayed
+from penstock.control.api.series import Series, SeriesQuery, Sparkline, SparklineQuery
 from penstock.control.api.state import StateQuery, StateTable
 
 
@@ -73,6 +76,9 @@ class Access(Protocol):
     def required(self) -> bool:
         """Return whether requests need a token: as soon as there is one, or the server listens beyond loopback."""
 
+    def known_requirement(self) -> bool | None:
+        """Return the same at once, without asking the store; None if it must be asked."""
+
     def authenticate(self, token: str, /) -> Principal | None:
         """Return the holder of a token; None if there is none, or it has expired."""
 
@@ -94,6 +100,9 @@ class JobRequests(Protocol):
 
     def submit(self, submission: Submission, source: Source, caller: Caller, key: IdempotencyKey | None) -> Submitted:
         """Check the plan and store the job. A key that was used for another request is a RequestRefused."""
+
+    def preview(self, submission: Submission, source: Source) -> PlanPreview:
+        """Check the plan as `submit` does, and store nothing."""
 
     def request(self, job: str, kind: Kind, arguments: Mapping[str, Any], caller: Caller) -> Command:
         """Store a command: stop, cancel, restart, rescale, savepoint or delete; `arguments` as in machine.events.
@@ -118,8 +127,17 @@ class JobReports(Protocol):
     def plan(self, job: str, version: int | None) -> Plan:
         """Return the plan of a version, or of the present one."""
 
+    def nodes(self, job: str, version: int | None) -> NodeList:
+        """Return the nodes of a version's plan; of the present one with the figures of the newest epoch."""
+
     def versions(self, job: str, paging: Paging) -> Page[Version]:
         """Return the versions of a job, the newest first."""
+
+    def difference(self, job: str, version: int, to: int | None) -> Difference:
+        """Return what differs between two versions; `to` is the present one by default."""
+
+    def version_source(self, job: str, version: int) -> str:
+        """Return the entry file of a version."""
 
     def epochs(self, job: str, paging: Paging) -> Page[Epoch]:
         """Return the epochs of a job, the newest first."""
@@ -151,8 +169,24 @@ class JobReports(Protocol):
     def series(self, job: str, query: SeriesQuery) -> list[Series]:
         """Return metrics of a job."""
 
+    def sparklines(self, query: SparklineQuery) -> list[Sparkline]:
+        """Return one metric of all jobs that have it, over the last minutes."""
+
     def state(self, job: str, query: StateQuery) -> StateTable:
         """Return rows of the state of a job."""
+
+
+class JobRows(Protocol):
+    """Rows of jobs, which take their code or their checkpoint to read: seconds, and bounded in time."""
+
+    def sample(self, job: str, node: str, limit: int) -> NodeSample:
+        """Return some rows of a node; RequestRefused where they exist only while the job runs."""
+
+    def diverted(self, job: str, query: DivertedQuery) -> Diverted:
+        """Return the newest rejected or late rows; RequestRefused if the pipeline has no sink for them."""
+
+    def replay(self, job: str, request: Replay) -> Replayed:
+        """Send rejected rows back to their source, each once."""
 
 
 class Operations(Protocol):
@@ -179,6 +213,15 @@ class Operations(Protocol):
     def revoke_token(self, token: str) -> None:
         """Revoke a token by its id; an unknown one is an UnknownJob."""
 
+    def secrets(self) -> list[Secret]:
+        """Return all secrets, without values."""
+
+    def set_secret(self, name: str, value: str, caller: Caller) -> Secret:
+        """Set a secret, or change it."""
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a secret by its name; an unknown one is an UnknownJob."""
+
     def record(self, entry: AuditEntry) -> None:
         """Add an entry to the audit log."""
 
@@ -186,5 +229,5 @@ class Operations(Protocol):
         """Return the audit log, the newest first."""
 
 
-class Manager(JobRequests, JobReports, Operations, Protocol):
+class Manager(JobRequests, JobReports, JobRows, Operations, Protocol):
     """The job manager, as the routes see it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Response
 from starlette.requests import Request
 
 from penstock.control.api.topics import (
@@ -13,6 +13,7 @@ from penstock.control.api.topics import (
     GroupReset,
     MessageList,
     MessageQuery,
+    NewTopic,
     Produced,
     Record,
     Topic,
@@ -20,7 +21,7 @@ from penstock.control.api.topics import (
     TopicName,
 )
 from penstock.control.broker.broker import Broker
-from penstock.control.rest.documentation import operation
+from penstock.control.rest.documentation import location, operation
 from penstock.errors import NoBroker
 
 TopicPath = Annotated[TopicName, Path(description="name of the topic")]
@@ -31,7 +32,8 @@ GroupPath = Annotated[
 router = APIRouter(tags=["log"])
 
 
-async def _broker(request: Request) -> Broker:
+async def the_broker(request: Request) -> Broker:
+    """Return the log of the job manager; one without a log is a problem."""
     broker: Broker | None = request.app.state.broker
     if broker is None:
         message = "this job manager has no log"
@@ -39,7 +41,7 @@ async def _broker(request: Request) -> Broker:
     return broker
 
 
-TheBroker = Annotated[Broker, Depends(_broker)]
+TheBroker = Annotated[Broker, Depends(the_broker)]
 
 
 @router.get("/topics", **operation("list_topics", "viewer", 409))
@@ -50,6 +52,22 @@ def list_topics(
     return broker.topics(internal=internal)
 
 
+@router.post(
+    "/topics", status_code=201, **operation("create_topic", "operator", 409, responses={201: location("topic")})
+)
+def create_topic(body: NewTopic, broker: TheBroker, response: Response) -> Topic:
+    """Create a topic."""
+    made = broker.create_topic(body)
+    response.headers["Location"] = f"/api/v1/topics/{made.name}"
+    return made
+
+
+@router.delete("/topics/{topic}", status_code=204, **operation("delete_topic", "admin", 404, 409))
+def delete_topic(topic: TopicPath, broker: TheBroker) -> None:
+    """Delete a topic with all its records."""
+    broker.delete_topic(topic)
+
+
 @router.get("/topics/{topic}", **operation("get_topic", "viewer", 404, 409))
 def get_topic(topic: TopicPath, broker: TheBroker) -> Topic:
     """Return a topic with its partitions and their offsets."""
@@ -58,7 +76,7 @@ def get_topic(topic: TopicPath, broker: TheBroker) -> Topic:
 
 @router.get("/topics/{topic}/messages", **operation("list_messages", "viewer", 404, 409))
 def list_messages(topic: TopicPath, query: Annotated[MessageQuery, Query()], broker: TheBroker) -> MessageList:
-    """Read records of a topic: the newest, or from an offset or a time on, filtered by key or text."""
+    """Read records of a topic: the newest, or from an offset or a time on, filtered by key, text or SQL."""
     return broker.messages(topic, query)
 
 

@@ -1,10 +1,10 @@
-"""Where secrets are: in the environment of the job manager, or in files of a folder that only it may read."""
+"""Where secrets are: in the environment of the job manager, in files that only it may read, or in its store."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,18 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Secrets:
-    """Finds the values of secrets by their names: first `PENSTOCK_SECRET_NAME`, then the file `NAME` of the folder.
+    """Finds the values of secrets by their names: `PENSTOCK_SECRET_NAME`, else the file `NAME`, else in the store.
 
     Values are read each time, so that a changed secret is used by the next driver that starts.
     """
 
-    def __init__(self, folder: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        stored: Callable[[str], str | None] = lambda name: None,
+    ) -> None:
+        self._folder, self._stored = folder, stored
         self._environment: Mapping[str, str] = os.environ if environment is None else environment
 
     def environment(self, *values: Any) -> dict[str, str]:
@@ -34,10 +39,13 @@ class Secrets:
         if PREFIX + name in self._environment:
             return self._environment[PREFIX + name]
         path = None if self._folder is None else self._folder / name
-        if path is None or not path.is_file():
+        if path is not None and path.is_file():
+            return _read(path)
+        found = self._stored(name)
+        if found is None:
             where = f", or write it to {path} with mode 600" if path else ""
-            raise missing(name, f"start the job manager with {PREFIX}{name}{where}")
-        return _read(path)
+            raise missing(name, f"penstock secret set {name}; or start the job manager with {PREFIX}{name}{where}")
+        return found
 
 
 def _read(path: Path) -> str:

@@ -65,12 +65,18 @@ class Access:
 
     def required(self) -> bool:
         """Return whether requests need a token."""
+        known = self.known_requirement()
+        if known is None:
+            now = self._clock()
+            self._exists, self._checked_at = bool(self._tokens.all()), now
+            known = self._exists
+        return known
+
+    def known_requirement(self) -> bool | None:
+        """Return whether requests need a token, as far as that is known without the store."""
         if self._open_to_others or self._exists:
             return True
-        now = self._clock()
-        if now - self._checked_at >= _REQUIRED_SECONDS:
-            self._exists, self._checked_at = bool(self._tokens.all()), now
-        return self._exists
+        return None if self._clock() - self._checked_at >= _REQUIRED_SECONDS else False
 
     def create(
         self, name: str, role: Role, *, expires_at: float | None = None, created_by: str | None = None

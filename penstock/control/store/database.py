@@ -12,7 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, InterfaceError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from penstock.control.store.columns import to_json
+from penstock.control.store.columns import from_json, to_json
 from penstock.errors import DiskFull, PenstockError, StoreFailed, StoreUnavailable, UnknownSetting
 from penstock.masking import masked, masked_text
 
@@ -73,6 +73,7 @@ def _sqlite(url: URL) -> Engine:
     engine = create_engine(
         url.set(drivername="sqlite+pysqlite"),
         json_serializer=to_json,
+        json_deserializer=from_json,
         connect_args={"timeout": _BUSY_SECONDS},
         pool_size=5,
         max_overflow=15,
@@ -100,6 +101,7 @@ def _postgresql(url: URL) -> Engine:
     return create_engine(
         url.set(drivername="postgresql+psycopg"),
         json_serializer=to_json,
+        json_deserializer=from_json,
         connect_args=options,
         pool_pre_ping=True,  # after a restart of the database the pool has dead connections
         pool_size=10,

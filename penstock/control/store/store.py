@@ -17,9 +17,11 @@ from penstock.control.store.repositories.exceptions import JobExceptions
 from penstock.control.store.repositories.idempotency import IdempotencyKeys
 from penstock.control.store.repositories.jobs import Jobs
 from penstock.control.store.repositories.leases import MANAGER, Leases
+from penstock.control.store.repositories.nodes import Nodes
 from penstock.control.store.repositories.repository import Connections
 from penstock.control.store.repositories.runs import Runs
 from penstock.control.store.repositories.savepoints import Savepoints
+from penstock.control.store.repositories.secrets import StoredSecrets
 from penstock.control.store.repositories.series import SeriesStore
 from penstock.control.store.repositories.tokens import Tokens
 from penstock.control.store.repositories.transitions import Transitions
@@ -39,11 +41,13 @@ class Repositories:
         self.transitions = Transitions(connections)
         self.commands = Commands(connections)
         self.epochs = Epochs(connections)
+        self.nodes = Nodes(connections)
         self.savepoints = Savepoints(connections)
         self.exceptions = JobExceptions(connections)
         self.series = SeriesStore(connections)
         self.leases = Leases(connections)
         self.tokens = Tokens(connections)
+        self.secrets = StoredSecrets(connections)
         self.audit = Audit(connections)
         self.idempotency = IdempotencyKeys(connections)
 

@@ -228,6 +228,16 @@ tokens = Table(
     UniqueConstraint("digest", name="tokens_digest"),
 )
 
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("name", PlainText, primary_key=True),
+    Column("value", PlainText, nullable=False),
+    Column("created_at", Seconds, nullable=False),
+    Column("updated_at", Seconds, nullable=False),
+    Column("updated_by", PlainText),
+)
+
 audit = Table(
     "audit",
     metadata,
@@ -242,6 +252,15 @@ audit = Table(
     Column("detail", Json),
     Index("audit_at", "at"),
     sqlite_autoincrement=True,
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    _job_key(),
+    Column("epoch", BigInteger, nullable=False),
+    Column("at", Seconds, nullable=False),
+    Column("nodes", Json, nullable=False),
 )
 
 idempotency_keys = Table(

@@ -45,6 +45,11 @@ class DataFolder:
         return self.path / "runs"
 
     @property
+    def submissions(self) -> Path:
+        """Marks of submissions that are being stored."""
+        return self.path / "submissions"
+
+    @property
     def checkpoints(self) -> str:
         """The checkpoints of all jobs."""
         return self.checkpoints_url or str(self.path / "checkpoints")

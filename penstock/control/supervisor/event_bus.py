@@ -28,11 +28,15 @@ class Subscription:
     _waiting: deque[Event] = field(default_factory=deque)
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
     _closed: bool = False
+    _detailed: tuple[Event, Event] | None = None
 
-    def offer(self, event: Event) -> None:
-        """Add an event; the oldest one makes room."""
+    def offer(self, event: Event, brief: Event | None = None) -> None:
+        """Add an event; the oldest one makes room. While it waits, a later one takes its detail from it."""
         if self.job is not None and event.get("job") not in (None, self.job):
             return
+        if self._detailed is not None and self._waiting and self._waiting[-1] is self._detailed[0]:
+            self._waiting[-1] = self._detailed[1]
+        self._detailed = (event, brief) if brief is not None and brief is not event else None
         if len(self._waiting) >= self.most:
             self._waiting.popleft()
             self.missed += 1
@@ -73,12 +77,15 @@ class EventBus:
         """Set the loop that other threads publish through."""
         self._loop = loop
 
-    def publish(self, kind: str, job: str | None = None, **content: Any) -> None:
-        """Number an event and hand it to every subscriber."""
+    def publish(
+        self, kind: str, job: str | None = None, *, detail: Mapping[str, Any] | None = None, **content: Any
+    ) -> None:
+        """Number an event and hand it to every subscriber; `detail` goes to those of one job only, and once."""
         event = {"seq": next(self._numbers), "at": self._now(), "kind": kind, "job": job, **content}
         self._recent.append(event)
+        detailed = {**event, **detail} if detail else event
         for one in tuple(self._subscribers):
-            one.offer(event)
+            one.offer(event if one.job is None else detailed, event)
 
     def publish_threadsafe(self, kind: str, job: str | None = None, **content: Any) -> None:
         """Publish from another thread."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.log.security.users import Users
-from penstock.storage.json_files import JsonFile, damaged_file
+from penstock.storage.durable_files import JsonFile, damaged_file
 
 ANY_PRINCIPAL, ANY_HOST, ANY_NAME = "User:*", "*", "*"
 ANONYMOUS = "User:ANONYMOUS"  # the principal of clients without authentication

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.storage.json_files import JsonFile, damaged_file
+from penstock.storage.durable_files import JsonFile, damaged_file
 
 FILE_NAME = "quotas.json"
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
@@ -19,7 +19,7 @@ _CACHED = 10_000
 
 
 class Entity(NamedTuple):
-    """Whom a quota applies to; None for any, DEFAULT for all without a quota of their own."""
+    """Who a quota applies to; None for any, DEFAULT for all without a quota of their own."""
 
     user: str | None = None
     client_id: str | None = None

@@ -18,7 +18,7 @@ from penstock.log.security.users import SCRAM, Users
 
 @dataclass(frozen=True)
 class Security:
-    """Users, ACLs and quotas. Without `access` nothing is authorized, without `logins` nobody has to authenticate."""
+    """Users, ACLs and quotas. Without `access` nothing is authorized, without `logins` clients do not authenticate."""
 
     users: Users
     quotas: Quotas

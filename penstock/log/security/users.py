@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.errors import SettingsError, choices
-from penstock.storage.json_files import JsonFile, damaged_file
+from penstock.storage.durable_files import JsonFile, damaged_file
 
 MIN_ITERATIONS, DEFAULT_ITERATIONS, MAX_ITERATIONS = 4096, 8192, 16384
 SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}  # the stronger one last

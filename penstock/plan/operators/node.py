@@ -180,7 +180,7 @@ class Node:
 
     @property
     def over_all_time(self) -> bool:
-        """Whether it compares rows whatever their times, and forgets none."""
+        """Whether it compares rows of all times, and never expires state."""
         return False
 
     @property

@@ -19,7 +19,7 @@ ATTRIBUTE = "state "
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KeyedProcess(Stateful):
-    """Any number of rows for each row and timer of a key, by what the key remembers."""
+    """Any number of rows for each row and timer of a key, with state per key."""
 
     kind = "process"
     bucketed = True

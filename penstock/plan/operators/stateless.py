@@ -38,12 +38,28 @@ class Read(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Select(OneInput):
+class Projection(OneInput):
+    """Columns that are computed from each row."""
+
+    native = realtime = True
+    columns: Columns
+
+    @property
+    def detail(self) -> str:
+        """The columns."""
+        return _columns_text(self.columns)
+
+    @property
+    def row_sql(self) -> tuple[str, ...]:
+        """The columns."""
+        return tuple(sql for _, sql in self.columns)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Select(Projection):
     """Only these columns, in this order."""
 
     kind = "select"
-    native = realtime = True
-    columns: Columns
 
     def _checked(self) -> Schema:
         if not self.columns:
@@ -53,28 +69,16 @@ class Select(OneInput):
         return Schema(_typed(self, self.columns))
 
     @property
-    def detail(self) -> str:
-        """The columns."""
-        return _columns_text(self.columns)
-
-    @property
-    def row_sql(self) -> tuple[str, ...]:
-        """All columns."""
-        return tuple(sql for _, sql in self.columns)
-
-    @property
     def carried(self) -> Mapping[str, str]:
-        """Those that are no more than a name."""
+        """Those that are only renamed or passed through."""
         return {name: own for name, sql in self.columns if (own := bare(sql)) in self.input.schema.names}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WithColumns(OneInput):
+class WithColumns(Projection):
     """All columns and these, which replace those with the same name."""
 
     kind = "with_columns"
-    native = realtime = True
-    columns: Columns
 
     def _checked(self) -> Schema:
         if not self.columns:
@@ -84,16 +88,6 @@ class WithColumns(OneInput):
         _keep_key(self, [name for name in self.input.schema.names if name not in new])
         kept = tuple(new.pop(field.name, field) for field in self.input.schema)
         return Schema(kept + tuple(new.values()))
-
-    @property
-    def detail(self) -> str:
-        """The columns."""
-        return _columns_text(self.columns)
-
-    @property
-    def row_sql(self) -> tuple[str, ...]:
-        """The new columns."""
-        return tuple(sql for _, sql in self.columns)
 
     @property
     def carried(self) -> Mapping[str, str]:
@@ -246,7 +240,7 @@ class EventTime(OneInput):
 
     @property
     def realtime_limits(self) -> tuple[tuple[str, str], ...]:
-        """No row is put aside for want of a time, and nobody watches for silence."""
+        """No row is rejected because its time is missing, and no source becomes idle."""
         if self.input.schema.field(self.column).nullable:
             why = f"'{self.column}' may be null, and rows without a time would be dropped uncounted"
             return ((why, f"declare '{self.column} timestamp not null' where it is read"),)

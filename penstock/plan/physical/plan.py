@@ -44,7 +44,7 @@ class Partitioning:
 
 @dataclass(frozen=True)
 class PlannedState:
-    """What a node remembers between epochs.
+    """The state of a node between epochs.
 
     store        "spark": an operator of Spark's own; "buckets": Penstock's, by buckets of keys
     bound        what removes entries from it, in words

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sqlglot import exp
+
 from penstock.plan.sql_expressions.types import (
     BIGINT,
     DATE,
@@ -19,6 +21,14 @@ from penstock.plan.sql_expressions.types import (
     interval,
 )
 
+SIGNS: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.IntDiv: "div",
+}
 _LEAST_SCALE = 6
 _DAY_TO_SECOND = interval("day", "second")
 _YEAR_TO_MONTH = interval("year", "month")

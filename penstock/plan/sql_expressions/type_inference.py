@@ -8,7 +8,7 @@ from typing import NoReturn
 from sqlglot import exp
 
 from penstock.errors import BadExpression, BadSchema, UnknownColumn, choices
-from penstock.plan.sql_expressions.arithmetic_types import bits, operate
+from penstock.plan.sql_expressions.arithmetic_types import SIGNS, bits, operate
 from penstock.plan.sql_expressions.functions import advice, one_type, wrong_unit
 from penstock.plan.sql_expressions.nested_types import element, field, result
 from penstock.plan.sql_expressions.result_types import Call, CannotTellType, date_field, number
@@ -32,14 +32,6 @@ from penstock.plan.sql_expressions.types import (
 )
 from penstock.schema import Schema
 
-_SIGNS: dict[type[exp.Expr], str] = {
-    exp.Add: "+",
-    exp.Sub: "-",
-    exp.Mul: "*",
-    exp.Div: "/",
-    exp.Mod: "%",
-    exp.IntDiv: "div",
-}
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 _PATTERNS = (exp.Like, exp.ILike, exp.RegexpLike, exp.Escape)
 _CONNECTORS = (exp.And, exp.Or, exp.Not)
@@ -203,7 +195,7 @@ class Inference:
         """Type + - * / % and div."""
         sides = (tree.this, tree.expression)
         kinds = self.types_of(sides)
-        return self._require(operate(_SIGNS[type(tree)], *operands(sides, kinds)), tree, kinds)
+        return self._require(operate(SIGNS[type(tree)], *operands(sides, kinds)), tree, kinds)
 
     def bitwise(self, tree: exp.Expr) -> Type:
         """Type & | ^ ~ and shifts."""
@@ -376,7 +368,7 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Inference, exp.Expr], Type]] = {
     exp.CurrentTimestamp: _always(TIMESTAMP),
     exp.CurrentUser: _always(STRING),
     exp.SessionUser: _always(STRING),
-    **dict.fromkeys(_SIGNS, Inference.arithmetic),
+    **dict.fromkeys(SIGNS, Inference.arithmetic),
     **dict.fromkeys((*_COMPARISONS, exp.Between, exp.In), Inference.compared),
     **dict.fromkeys(_PATTERNS, Inference.matched),
     **dict.fromkeys(_CONNECTORS, Inference.connected),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from penstock.plan.sql_expressions.arithmetic_types import SIGNS
 from penstock.plan.translation import logic
 from penstock.plan.translation.functions import called
-from penstock.plan.translation.operators import SIGNS, TRIED, arithmetic, form, guarded, tried
+from penstock.plan.translation.operators import TRIED, arithmetic, form, guarded, tried
 from penstock.plan.translation.parts import Part, not_native, text_literal
 from penstock.plan.translation.patterns import like, matches
 from penstock.plan.translation.times import shifted

@@ -14,7 +14,7 @@ from functools import lru_cache
 from sqlglot import exp
 
 from penstock.errors import PipelineError
-from penstock.plan.sql_expressions.arithmetic_types import no_digit_is_cut, operate
+from penstock.plan.sql_expressions.arithmetic_types import SIGNS, no_digit_is_cut, operate
 from penstock.plan.sql_expressions.evaluation_order import (
     CHOICES,
     COALESCE,
@@ -29,7 +29,6 @@ from penstock.plan.sql_expressions.result_types import CannotTellType
 from penstock.plan.sql_expressions.type_inference import Inference
 from penstock.plan.sql_expressions.types import STRING, VOID, Type, common, holds_exactly, operands
 from penstock.plan.translation import translate
-from penstock.plan.translation.operators import SIGNS
 from penstock.plan.translation.parts import NotNative, Part
 from penstock.schema import Schema
 

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlglot import exp
-
 from penstock.plan.sql_expressions.arithmetic_types import no_digit_is_cut, operate
 from penstock.plan.sql_expressions.types import DOUBLE, MOST_DIGITS, Type, as_decimal, common, operands
 from penstock.plan.translation.casts import widened
 from penstock.plan.translation.parts import Part, duckdb_type, kinds_of, not_native
 
-SIGNS: dict[type[exp.Expr], str] = {
-    exp.Add: "+",
-    exp.Sub: "-",
-    exp.Mul: "*",
-    exp.Div: "/",
-    exp.Mod: "%",
-    exp.IntDiv: "div",
-}
 TRIED = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_divide": "/", "try_mod": "%"}
 _KINDS = ("tinyint", "smallint", "int", "bigint", "float", "double")
 FORMS = {f"{sign} {kind}" for sign in "+-*/%" for kind in _KINDS}

@@ -106,12 +106,12 @@ class Checkpoint:
 
     @property
     def lineage(self) -> str:
-        """What tells the epochs of this job apart from those of any other, in the ledgers of sinks."""
+        """Identifies the epochs of this job, among those of other jobs, in the ledgers of sinks."""
         return self.identity.lineage
 
     @property
     def first_us(self) -> int:
-        """The time that Spark's zero stands for."""
+        """The time that is zero in Spark."""
         return self.identity.first_us
 
     def query(self, name: str) -> Folder:

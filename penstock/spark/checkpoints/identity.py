@@ -56,7 +56,7 @@ class Identity:
     nodes: dict[str, str]
     times: dict[str, str]
     plan: dict[str, dict[str, Any]] = field(default_factory=dict)
-    # The time that Spark's zero stands for; in checkpoints without this field it is 1970.
+    # The time that is zero in Spark; in checkpoints without this field it is 1970.
     first_us: int = 0
 
     @property

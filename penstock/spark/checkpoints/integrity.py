@@ -63,7 +63,7 @@ def remedy(path: str) -> str:
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """The data of a checkpoint, and what tells which files it must have."""
+    """The data of a checkpoint, and what determines which files it must have."""
 
     data: Folder
     identity: Identity

@@ -185,7 +185,7 @@ def _holder(path: Path) -> str:
 
 
 def _read_holder(path: Path) -> dict[str, Any]:
-    """Return what the last holder wrote; empty if nobody has, or it cannot be read."""
+    """Return what the last holder wrote; empty if there was none, or it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         holder = json.loads(path.read_bytes())
         return holder if isinstance(holder, dict) else {}

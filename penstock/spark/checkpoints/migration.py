@@ -126,7 +126,7 @@ def migrate(checkpoint: Checkpoint, spark: SparkSession, graph: Graph, settings:
                 runs = change.old / KEYED / query.name, checkpoint.runs(query.name)
                 _QueryMigration(old_query, target, runs, known[query.name], change.changes, old, initial).run()
                 _repartition(old_query, target, change.partitions, spark)
-    except Exception as error:
+    except Exception as error:  # of Spark, Py4J or a connector: users get it in our words
         raise translate(error, graph, scratch.staging("final"), -1) from error
     checkpoint.folder.remove(_SCRATCH)
     # Before it becomes the current one: a generation must not have the files of one plan and the layout of another.

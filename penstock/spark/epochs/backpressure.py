@@ -17,7 +17,7 @@ from penstock.spark.tasks.admission import FIRST, RateLimits
 from penstock.spark.tasks.offset_files import rate_file
 from penstock.spark.tasks.source_readers import source_reader
 
-# Python is slower than SQL, and async calls are slower still: nobody should wait minutes for the first epoch.
+# Python is slower than SQL, and async calls are slower still: the first epoch should not take minutes.
 FIRST_OF_PYTHON, FIRST_OF_CALLS = 50_000, 2_000
 
 
@@ -61,6 +61,9 @@ class Backpressure:
             measured = [writer.number, writer.read.get(name, 0), writer.progress.epoch_ms / 1000]
             folder = self._checkpoint.messages(name)
             folder.write(rate_file(writer.query.name), json.dumps(measured).encode(), sync=False)
+            if name in writer.progress.nodes:
+                node = writer.progress.nodes[name]
+                node.backpressure_ratio = _ratio(writer.read.get(name, 0), {read: held[read]})
         ratio = _ratio(sum(writer.read.values()), held)
         writer.progress.backpressure_ratio = ratio
         if ratio is not None:

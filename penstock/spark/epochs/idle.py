@@ -143,7 +143,7 @@ class IdleSources:
         for watch, writer, query in self._watched:
             began = self._epochs.get(writer.query.name) != writer.number
             if not settled and not began and query.status["isTriggerActive"]:
-                # During an epoch nobody has asked the sources for more.
+                # During an epoch the sources are not asked for more.
                 continue
             with self._lock:
                 self._epochs[writer.query.name] = writer.number

@@ -1,6 +1,6 @@
 """Warnings about inputs: files that changed after they were found, and tables that cannot be read.
 
-Planners and tasks detect them, in processes of their own whose output nobody sees, and write them to the checkpoint.
+Planners and tasks detect them, in processes of their own whose output is not shown, and write them to the checkpoint.
 The driver reads them there while it waits, and once more at its end.
 """
 

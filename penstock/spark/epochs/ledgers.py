@@ -1,8 +1,8 @@
 """Ledgers: whether those of sinks and the checkpoint have the same history.
 
-A sink skips an epoch that its ledger has. That is right while an epoch number stands for the same input. After an older
+A sink skips an epoch that its ledger has. That is right while an epoch number means the same input. After an older
 copy of a checkpoint was put back, or its newest files were lost, Spark gives the number to other rows, and these would
-be skipped in silence. So each ledger stores the bounds of its newest epoch, and a difference stops the job. The bounds
+be skipped silently. So each ledger stores the bounds of its newest epoch, and a difference stops the job. The bounds
 of an epoch are up to where it reads each source, as one digest that identifies its input.
 """
 

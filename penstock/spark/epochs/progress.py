@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -14,17 +13,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.contracts import Offsets
 from penstock.errors import PenstockError
 from penstock.plan.graph import Graph
-from penstock.plan.operators.stateless import EventTime, Read
-from penstock.plan.physical.queries import source_of, time_key
-from penstock.report import EventTimes, PartitionTime, Progress, Watermark
-from penstock.spark.epochs.idle import IdleSources, IdleWatch
-from penstock.spark.epochs.partition_watermarks import event_times
+from penstock.plan.operators.stateless import Read
+from penstock.report import Progress, Watermark
+from penstock.spark.epochs.idle import IdleSources
+from penstock.spark.epochs.latency import slowest
+from penstock.spark.epochs.node_progress import QueryNodes
+from penstock.spark.epochs.watermarks import watermark
 from penstock.spark.epochs.writer import EpochWriter
-from penstock.spark.lowering.context import Context
-from penstock.spark.tasks.totals import Totals
-from penstock.windows import FIRST_US
-
-_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ProgressReporter:
@@ -36,12 +31,14 @@ class ProgressReporter:
     def __init__(self, graph: Graph, idle: IdleSources, offsets: Callable[[Read], Offsets]) -> None:
         self._graph, self._idle, self._offsets = graph, idle, offsets
         self._parts: list[tuple[EpochWriter, StreamingQuery]] = []
+        self._nodes: list[QueryNodes] = []
         self._shown = Progress()
         self._epochs: list[int] = []
 
     def add(self, writer: EpochWriter, query: StreamingQuery) -> None:
         """Include a query."""
         self._parts.append((writer, query))
+        self._nodes.append(QueryNodes(writer.query))
 
     def progress(self) -> Progress:
         """Return the newest epoch and the totals so far."""
@@ -68,22 +65,34 @@ class ProgressReporter:
             if (-1 if last is None else last["batchId"]) < epoch and query.isActive:
                 return
         whole = _together(now)
+        # The writers keep theirs, to which state must not be added twice.
+        whole.nodes = {name: replace(node) for name, node in whole.nodes.items()}
         whole.watermarks = self.watermarks()
         whole.watermark = whole.watermarks[0].at if whole.watermarks else None
-        operators = [operator for one in spark if one for operator in one["stateOperators"]]
+        by_query = [one["stateOperators"] if one else [] for one in spark]
+        operators = [operator for one in by_query for operator in one]
         whole.state_rows = sum(operator["numRowsTotal"] for operator in operators)
         whole.state_bytes = sum(operator["memoryUsedBytes"] for operator in operators)
+        for (writer, _), nodes, found in zip(self._parts, self._nodes, by_query, strict=True):
+            nodes.add_state(whole.nodes, found)
+            nodes.add_watermarks(whole.nodes, writer.records.newest(), self._idle.of(writer))
         whole.phases = _phases(spark)
-        whole.lag_rows, whole.partition_lags = self._lag()
+        whole.lag_rows, whole.partition_lags = self._lag(has_read=whole.rows_in > 0)
         self._shown, self._epochs = whole, epochs
 
-    def _lag(self) -> tuple[int | None, dict[str, dict[str, int]]]:
-        """Return the lag of all sources, None if one does not know it, and of those with partitions by partition."""
+    def _lag(self, *, has_read: bool) -> tuple[int | None, dict[str, dict[str, int]]]:
+        """Return the lag of all sources, None if one does not know it, and of those with partitions by partition.
+
+        `has_read`: the checkpoint has epochs. One that was just restored does not know its offsets until the planner
+        has written them: all that a source has would be taken for its lag.
+        """
         behind: list[int | None] = []
         by_source: dict[str, dict[str, int]] = {}
         try:
             for read in self._graph.reads:
                 offsets = self._offsets(read)
+                if has_read and not offsets:
+                    return None, {}
                 lags = read.source.partition_lags(offsets)
                 behind.append(read.source.lag(offsets) if lags is None else sum(lags.values()))
                 if lags is not None:
@@ -101,6 +110,8 @@ def _together(parts: list[Progress]) -> Progress:
     for other in others:
         for name in ("rows_in", "rows_out", "late", "rejected", "filtered", "rows_in_per_s", "rows_out_per_s"):
             setattr(whole, name, getattr(whole, name) + getattr(other, name))
+        whole.nodes = whole.nodes | other.nodes
+        whole.latency_ms = slowest(whole.latency_ms, other.latency_ms)
     known = [part.backpressure_ratio for part in parts if part.backpressure_ratio is not None]
     whole.backpressure_ratio = max(known) if len(known) == len(parts) and known else None
     return whole
@@ -113,26 +124,3 @@ def _phases(reports: Sequence[Any]) -> dict[str, int]:
         for name, duration in (one["durationMs"] if one else {}).items():
             phases[name] = phases.get(name, 0) + int(duration)
     return phases
-
-
-def watermark(query: str, context: Context, totals: Totals, idle: IdleWatch | None) -> Watermark:
-    """Return the watermark of a query, and the event times of which it is the smallest."""
-    return Watermark(query, tuple(_event_times(time, totals, idle) for time in event_times(context)))
-
-
-def _event_times(time: EventTime, totals: Totals, idle: IdleWatch | None) -> EventTimes:
-    left_out = idle.idle_partitions(time) if idle else set()
-    found = sorted(totals.partitions.get(time_key(time), {}).items())
-    return EventTimes(
-        source_of(time),
-        time.column,
-        time.max_delay_us,
-        _instant(totals.newest.get(time_key(time))),
-        idle is not None and idle.is_idle(time),
-        tuple(PartitionTime(name, _BEGIN + timedelta(microseconds=at), name in left_out) for name, at in found),
-    )
-
-
-def _instant(micros: int | None) -> datetime | None:
-    # A run may start with a declared time without meaning: that of year 1, or in older checkpoints of 1970.
-    return None if micros in (None, 0, FIRST_US) else _BEGIN + timedelta(microseconds=micros or 0)

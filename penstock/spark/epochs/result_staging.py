@@ -1,7 +1,7 @@
 """The staging area of results: rows that a replay would compute otherwise wait in it until every sink has them.
 
 Tasks write their rows to files; once all are there the driver seals the epoch, and only then do sinks see it. After a
-crash a sealed epoch goes out as it is, whatever is computed now; one that is not sealed was seen by nobody.
+crash a sealed epoch goes out as it is, whatever is computed now; no sink has seen one that is not sealed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from datetime import datetime
 from penstock.plan.graph import Graph
 from penstock.plan.operators.joins import late_name
 from penstock.plan.operators.node import Node
-from penstock.report import Counts, Report, Watermark
+from penstock.report import Counts, NodeProgress, Report, Watermark
 from penstock.spark.tasks.totals import Totals, summed
 
 RowCounts = dict[str, dict[str, int]]
@@ -68,6 +68,12 @@ def build_report(
             report.counts[_public(id, graph)] = Counts(**counted)
     report.former_sinks = tuple(sorted(report.rows.keys() - _sinks(graph)))
     return report
+
+
+def node_totals(totals: Totals, graph: Graph) -> dict[str, NodeProgress]:
+    """Return the nodes of the graph that a query counts, with their counts over all epochs."""
+    names = {graph.id(node): name for node, name in graph.names.items()}
+    return {names[id]: NodeProgress(Counts(**one)) for id, one in totals.counts.items() if id in names}
 
 
 def _sinks(graph: Graph) -> set[str]:

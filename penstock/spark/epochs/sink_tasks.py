@@ -3,6 +3,9 @@
 It is the last step of the streaming query itself, so it is planned and shipped once, not once per epoch. A replayed
 epoch is prepared again even for a sink that has it: the driver, which knows the ledger, then aborts those tokens; a
 sink with a ledger in each partition checks that itself.
+
+Rows in buckets of keys stay packed on their way to a sink, and its task unpacks them: so none goes through the JVM.
+A sink that asks for partitions or keys, which Spark computes, gets rows.
 """
 
 from __future__ import annotations
@@ -21,14 +24,40 @@ from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 from penstock.contracts import Epoch, Sink
 from penstock.errors import PenstockError, SinkFailed, SparkFailed
-from penstock.spark.epochs.packed_outputs import PackedOutput
 from penstock.spark.epochs.result_staging import ResultStaging, StagedPartition
 from penstock.spark.lowering.compile import Query, tagged
 from penstock.spark.lowering.partitioning import PARTITION, to_sink_partitions
+from penstock.spark.tasks.packed_rows import unpacked
 from penstock.spark.tasks.spark_types import map_in_arrow
 from penstock.spark.tasks.staging import Staging
 from penstock.spark.tasks.task_context import current_bounds, current_epoch, current_partition
 from penstock.storage.file_names import file_name
+
+
+@dataclass(frozen=True)
+class PackedOutput:
+    """The columns of the rows in the blobs, and the names of those that the sink gets."""
+
+    rows: pa.Schema
+    names: tuple[str, ...]
+
+    def unpack(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of each blob of a batch."""
+        for rows in unpacked(batch.column("data"), self.rows):
+            yield rows.select(self.names)
+
+
+def packed_outputs(query: Query) -> dict[int, PackedOutput]:
+    """Return the outputs of a query that tasks unpack, by their number; sinks know by now what they ask for."""
+    return {
+        number: PackedOutput(packed.rows.nullable().arrow, write.schema.names)
+        for number, (packed, write) in enumerate(zip(query.packed, query.outputs, strict=True))
+        if packed is not None and _takes_rows_only(write.sink)
+    }
+
+
+def _takes_rows_only(sink: Sink) -> bool:
+    return sink.partitions is None and not sink.keyed and sink.row_removed is None
 
 
 class InputCutShort(Exception):
@@ -217,7 +246,7 @@ def failures(sink: Sink, name: str, doing: str) -> Iterator[None]:
         raise
     except InputCutShort:
         raise
-    except Exception as error:
+    except Exception as error:  # a sink may be user code, which may raise anything
         message = f"{type(sink).__name__} could not {doing}: {type(error).__name__}: {error}"
         raise SinkFailed(message, node=f"write '{name}'", transient=True) from error
 

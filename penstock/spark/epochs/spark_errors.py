@@ -62,10 +62,10 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
     text = str(error)
     if "No space left on device" in text or "Disk quota exceeded" in text:
         message = "no space is left on the disk"
-        return DiskFull(message, hint="free some space and run again: the job goes on from its checkpoint")
+        return DiskFull(message, hint="free some space and run again: the job resumes from its checkpoint")
     if "Python worker exited unexpectedly" in text:
         message = "a Python worker of Spark died: it was killed, ran out of memory, or ended by itself"
-        hint = "run again: the job goes on from its checkpoint; if it lacks memory, lower the parallelism"
+        hint = "run again: the job resumes from its checkpoint; if it lacks memory, lower the parallelism"
         return SparkFailed(message, hint=hint, transient=True)
     if any(kind in text for kind in _STATE):
         message = f"Spark cannot read its part of the checkpoint: {_cause(text)[:500]}"
@@ -73,7 +73,7 @@ def translate(error: BaseException, graph: Graph, staging: Staging, epoch: int) 
     if any(library in text for library in _STORES):
         message = f"Spark cannot use the store of its checkpoint: {masked_text(_cause(text))[:300]}"
         return StoreFailed(
-            message, hint="run again when the store can be reached: the job goes on from there", transient=True
+            message, hint="run again when the store can be reached: the job resumes from its checkpoint", transient=True
         )
     if _OF_SOURCE in text:
         return _of_source(text)
@@ -111,7 +111,7 @@ def lost_jvm(error: BaseException) -> SparkFailed | None:
     if not (silent or isinstance(error, (Py4JNetworkError, ConnectionError))):
         return None
     message = "Spark's JVM exited: it was killed, or ran out of memory"
-    hint = "run again: the job goes on from its checkpoint; if it lacks memory, raise spark.driver.memory"
+    hint = "run again: the job resumes from its checkpoint; if it lacks memory, raise spark.driver.memory"
     return SparkFailed(message, hint=hint, transient=True)
 
 

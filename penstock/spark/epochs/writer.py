@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 
 from penstock.contracts import REJECTED, Epoch, Sink
 from penstock.errors import SparkFailed
+from penstock.observe.thread_labels import current_label, labelled
 from penstock.plan.graph import Graph, late_output_of, reads_in, upstream
 from penstock.plan.operators.joins import late_name
 from penstock.plan.operators.row_expressions import fallible_expressions
@@ -24,13 +25,13 @@ from penstock.plan.operators.stateless import Write
 from penstock.plan.physical.determinism import nondeterministic_upstream
 from penstock.report import Progress
 from penstock.spark.epochs.late_output_nodes import add_keys, apply_nodes
+from penstock.spark.epochs.latency import latency_ms
 from penstock.spark.epochs.ledgers import Ledgers, sync_offsets
-from penstock.spark.epochs.packed_outputs import packed_outputs
 from penstock.spark.epochs.partition_watermarks import PartitionTimes, newest_times, spark_times
 from penstock.spark.epochs.result_staging import ResultStaging, SealedEpoch, Tables
-from penstock.spark.epochs.row_accounting import RowCounts, account_rows
+from penstock.spark.epochs.row_accounting import RowCounts, account_rows, node_totals
 from penstock.spark.epochs.running_query import DroppedRows, SparkWatermark
-from penstock.spark.epochs.sink_tasks import Prepared, Preparer, epoch_of, failures, run_tasks
+from penstock.spark.epochs.sink_tasks import Prepared, Preparer, epoch_of, failures, packed_outputs, run_tasks
 from penstock.spark.epochs.timers import PendingTimers
 from penstock.spark.lowering.compile import Query
 from penstock.spark.lowering.job_storage import JobStorage
@@ -58,6 +59,8 @@ class EpochWriter:
         self.timers = PendingTimers(checkpoint.folder, query.name)
         self.observed = observed
         self.stopping = threading.Event()
+        # Spark calls it in a thread of its own.
+        self._job = current_label()
         self.error: BaseException | None = None
         self.number = -1
         self.bounds = ""
@@ -93,7 +96,8 @@ class EpochWriter:
             raise StopRequested
         self.number = number
         try:
-            self._epoch(frame, number)
+            with labelled(self._job):
+                self._epoch(frame, number)
         except BaseException as error:
             self.error = error
             raise
@@ -265,6 +269,7 @@ class EpochWriter:
         if self.spark_watermark is not None:
             self.spark_watermark.follow(spark_times(self.query.context, totals.newest))
         self._report(number, counted, rows, seconds, totals)
+        self.progress.latency_ms = latency_ms(staged, time.time() * 1000)
 
     def _advanced(
         self, before: Totals, number: int, rows: dict[str, int], counted: RowCounts, observed: Mapping[str, int]
@@ -285,6 +290,8 @@ class EpochWriter:
         progress.rows_in_per_s = rows_in / seconds
         progress.rows_out_per_s = rows_out / seconds
         progress.epoch_ms = round(seconds * 1000)
+        for name, node in progress.nodes.items():
+            node.rows_in_per_s = counted.get(name, {}).get("rows_in", 0) / seconds
         self.progress = progress
 
     def _progress(self, number: int, totals: Totals) -> Progress:
@@ -298,6 +305,7 @@ class EpochWriter:
             late=sum(node.get("late", 0) for node in total),
             rejected=sum(node.get("rejected", 0) for node in total),
             filtered=sum(node.get("filtered", 0) for node in total),
+            nodes=node_totals(totals, self.graph),
         )
 
 

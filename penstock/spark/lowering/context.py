@@ -31,7 +31,7 @@ from penstock.windows import TimeRange
 class Context:
     """One query that is being compiled; `nodes` are those that it computes.
 
-    `first_us` is the time that Spark's zero stands for. Where Python is not called, no row is staged. `partitioned`
+    `first_us` is the time that is zero in Spark. Where Python is not called, no row is staged. `partitioned`
     are the event times that follow the slowest partition of their sources. `packed` are the nodes whose rows the scan
     packs, with the columns of these; `packed_results` those whose results leave their buckets as they are.
     """

@@ -1,9 +1,9 @@
 """Expressions that can fail on a row: Spark evaluates them so that a failure rejects the row, not the job.
 
-Each is evaluated once, as `TryEval(struct(expression))`: null if and only if it failed, for a struct is never null. Two
-rules of Spark's would move parts of it out of the attempt: the elimination of common subexpressions, and the projection
-of common expressions (`nullif`, `between`). Neither touches what stands in a branch of a CASE, so each attempt stands
-in one whose condition always holds and that Spark cannot see through.
+Each is evaluated once, as `TryEval(struct(expression))`: null if and only if it failed, because a struct is never null.
+Two rules of Spark would move parts of it out of the attempt: the elimination of common subexpressions, and the
+projection of common expressions (`nullif`, `between`). Neither touches a branch of a CASE, so each attempt is in one
+whose condition is always true, which Spark cannot infer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VALUE, _ROW, _WHY = "value", "row", "why"
 def attempted(frame: DataFrame, node: Node, context: Context, wanted: Sequence[str]) -> tuple[DataFrame, list[Column]]:
     """Return expressions of a node over its rows, and the frame without the rows on which one of them fails.
 
-    Where nothing can fail, or nobody takes rejected rows, the expressions are as they are.
+    Where nothing can fail, or rejected rows have no output, the expressions are unchanged.
     """
     schema = node.inputs[0].schema
     risky = [sql for sql in dict.fromkeys(wanted) if context.rejects and can_fail(sql, schema)]

@@ -28,11 +28,11 @@ class JobStorage(Protocol):
 
     @property
     def lineage(self) -> str:
-        """What tells the epochs of this job apart from those of any other, in the ledgers of sinks."""
+        """Identifies the epochs of this job, among those of other jobs, in the ledgers of sinks."""
 
     @property
     def first_us(self) -> int:
-        """The time that Spark's zero stands for."""
+        """The time that is zero in Spark."""
 
     def query(self, name: str) -> Folder:
         """Return Spark's checkpoint folder of one query."""

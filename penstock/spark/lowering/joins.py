@@ -65,7 +65,7 @@ def _later_us(node: Join) -> int:
 
 def _condition(node: Join, context: Context) -> Column:
     pairs = [(F.col(f"{L}k{number}"), F.col(f"{R}k{number}")) for number in range(len(node.on))]
-    # Spark's state takes null keys for equal, so it has to be told that they are not.
+    # Spark's state takes null keys for equal, so the condition says that they are not.
     keys = [(left == right) & left.isNotNull() & right.isNotNull() for left, right in pairs]
     if node.unbounded:
         return reduce(and_, keys)

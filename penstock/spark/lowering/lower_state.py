@@ -40,7 +40,7 @@ def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataF
 
 @lower.register
 def _distinct(node: Distinct, context: Context, frame: DataFrame) -> DataFrame:
-    """Let Spark remember whole rows, bit by bit: so -0.0 has to be 0.0, to which it is equal."""
+    """Let Spark store whole rows and compare their bits: so -0.0 has to be 0.0, to which it is equal."""
     zeros = {name: F.lit(0.0) for name, kind in node.schema.types.items() if kind in ("float", "double")}
     same = [_unsigned(name, zeros) for name in node.schema.names]
     return context.counted(frame.select(*same).dropDuplicates(), node)

@@ -84,7 +84,7 @@ class Versions:
         away = known.get("away") or {"since": now, "read": known["at"], "why": error.message, "hint": error.hint}
         if now - away["since"] > self.max_staleness_s:
             message = f"it could not be read for {span_text(round(now - away['since']) * 1_000_000)}: {error.message}"
-            hint = f"run the job again when it can: it goes on from its checkpoint; {LONGER}"
+            hint = f"run the job again when it can: it resumes from its checkpoint; {LONGER}"
             raise SourceFailed(message, node=self.label, hint=hint, transient=True)
         return known | {"at": now, "away": away}
 

@@ -252,6 +252,7 @@ class MicroBatchRun(Runner):
         self._commit_progress()
         self._inputs.report()
         if isinstance(self.error, SparkFailed | CheckpointDamaged):
+            # The run has failed already, and that error is the one to report.
             with contextlib.suppress(Exception):
                 request_full_check(self.checkpoint.folder)
 
@@ -310,6 +311,7 @@ class MicroBatchRun(Runner):
     def _commit_progress(self) -> None:
         """Commit the offsets of the last epoch: Spark does so only when it plans the next one."""
         for read, reached in self._reached.items():
+            # For tools that show the lag: the checkpoint has the offsets, so no failure here may fail the run.
             with contextlib.suppress(Exception):
                 read.source.commit(reached)
 
@@ -339,6 +341,7 @@ class MicroBatchRun(Runner):
 
     def _close(self) -> None:
         for read in self.graph.reads:
+            # A source may be user code; the others are stopped all the same.
             with contextlib.suppress(Exception):
                 read.source.stop_background()
         super()._close()

@@ -80,7 +80,7 @@ class Runner(ABC):
     def _drive(self) -> None:
         try:
             self._watch()
-        except Exception as error:
+        except Exception as error:  # in a thread of its own: `wait` raises it to the user
             self._fail(error)
         finally:
             try:
@@ -119,4 +119,4 @@ class Runner(ABC):
 
     @abstractmethod
     def _error_of_query(self, error: BaseException) -> PenstockError:
-        """Return the error for the user that stands for one of Spark."""
+        """Return the user's form of an error of Spark."""

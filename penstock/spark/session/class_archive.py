@@ -1,7 +1,7 @@
 """The class archive: Spark's classes, loaded and verified once per environment; its JVM starts in half the time.
 
 `make setup` and `penstock doctor --warm` make it (`penstock/cli/warm_up.py`). A JVM uses an archive only if it was made
-by the same Java with the same jars at the same path, and ignores any other in silence: so each environment has its own.
+by the same Java with the same jars at the same path, and ignores any other silently: so each environment has its own.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def with_store(settings: Settings, root: Folder) -> Settings:
 
 
 def configure_store(spark: SparkSession, root: Folder) -> None:
-    """Tell Spark how a store is reached: in memory, for its command line and its settings can be seen by others."""
+    """Configure Spark's access to a store: in memory, because others can see its command line and its settings."""
     if isinstance(root, ObjectFolder) and root.hadoop.startswith("s3a:"):
         hadoop = spark._jsc.hadoopConfiguration()
         for key, value in _s3a(root).items():
@@ -55,7 +55,7 @@ def _s3a(root: ObjectFolder) -> dict[str, str]:
     return {key: value for key, value in named.items() if value} | _ALWAYS
 
 
-# Checkpoint files are small and written once: kept in memory on their way, and given up when the store hangs.
+# Checkpoint files are small and written once: buffered in memory, and abandoned when the store hangs.
 _ALWAYS = {
     # Hadoop's own tries, each of several of the library's: its pauses double without end.
     "retry.limit": "1",

@@ -27,7 +27,7 @@ NEEDED = ("penstock.spark.tasks.scan", MODULE)
 
 @functools.cache
 def start_planner_fork_server() -> None:
-    """Start the server of this process, and tell programs that the JVM starts where it listens."""
+    """Start the server of this process, and pass its address to programs that the JVM starts."""
     folder = tempfile.mkdtemp(prefix="penstock-runners-")
     # The other end stays open for as long as this process lives: its end is the end of the server's input.
     ended, _ = os.pipe()

@@ -43,6 +43,9 @@ _DEFAULTS = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    # A pipeline of several branches has more generated classes than the 100 that Spark keeps: each epoch would compile
+    # all of them again.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     # What Spark hides in its own plans and logs; its default lacks a login's JAAS configuration and private keys.
     "spark.redaction.regex": "(?i)secret|passw|passphrase|token|(access|account)[.]?key|jaas|credential|key[.]pem",
 }
@@ -201,7 +204,7 @@ def _start(settings: Settings) -> SparkSession:
             # PySpark's own handler cancels every job: a stop would then lose the epoch it should finish.
             signal.signal(signal.SIGINT, handler)
         return SparkSession(context)
-    except Exception as error:
+    except Exception as error:  # of Java, Py4J, sockets or PySpark: each means that Spark did not start
         if "Address already in use" in str(error) or "BindException" in str(error):
             message = "Spark cannot bind a port: it is in use"
             raise PortTaken(message, hint="free it, or leave the port to Spark (spark.*.port = 0)") from error
@@ -265,5 +268,5 @@ def _handler() -> Any:
 def _alive(spark: SparkSession) -> bool:
     try:
         return not spark.sparkContext._jsc.sc().isStopped()
-    except Exception:
+    except Exception:  # Py4J, sockets and missing attributes: what a JVM that is gone raises is not declared
         return False

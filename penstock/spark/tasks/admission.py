@@ -68,7 +68,7 @@ class RateEstimator:
         return self.limits.first if self._limit is None else self._limit
 
     def done(self, rows: int, seconds: float) -> None:
-        """Learn how long an epoch of so many rows took."""
+        """Record how long an epoch of this many rows took."""
         if rows < 1:
             return
         used = seconds / self.limits.seconds
@@ -109,8 +109,8 @@ class Alignment:
         """Return how far to read instead of to `end`, where more waits than may be read; something is always read.
 
         Partitions wait whose newest time is further ahead of the slowest one with a backlog than the drift allows. One
-        without a known time does not wait, and nobody waits for it. What the others leave of the rows goes to
-        those that wait: one that is always behind, and gives few rows, starves nobody.
+        without a known time does not wait, and no other waits for it. What the others leave of the rows goes to
+        those that wait: one that is always behind, and gives few rows, does not starve the others.
         """
         behind = source.lag(start)
         if behind is not None and behind <= rows:
@@ -204,7 +204,7 @@ class Admission:
         return end | ({FROM: list(dropped)} if dropped else {})
 
     def _learn(self) -> None:
-        """Learn the duration of the epoch that was planned last."""
+        """Record the duration of the epoch that was planned last."""
         if not self._planned or self.limits.epoch_rows is not None:
             return
         self._planned = False

@@ -21,7 +21,7 @@ class WatermarkSpec:
     """The watermark of some event times together: the smallest of theirs.
 
     `times` are their keys and delays; `allowed_us` is the shortest lateness downstream of any, by which Spark's lags.
-    `first_us` is the time that Spark's zero stands for.
+    `first_us` is the time that is zero in Spark.
     """
 
     times: tuple[tuple[str, int], ...] = ()

@@ -40,7 +40,7 @@ from penstock.spark.tasks.offset_files import (
 )
 from penstock.spark.tasks.packed_rows import ScanPacker
 from penstock.spark.tasks.source_partitions import SplitReader
-from penstock.spark.tasks.staging import PLANNING, Staging, rejected_table
+from penstock.spark.tasks.staging import ARRIVED, PLANNING, Staging, rejected_table
 from penstock.spark.tasks.stored_results import AnswerStore
 from penstock.spark.tasks.task_context import current_epoch
 from penstock.spark.tasks.totals import Totals, totals_before
@@ -241,7 +241,7 @@ class ScanReader(DataSourceStreamReader):
             raise
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell the source that every sink has the epoch."""
+        """Report to the source that every sink has the epoch."""
         own, ticks = _separated(end)
         self.scan.source.commit(own)
         if self.ticks:
@@ -282,6 +282,8 @@ class _Task:
             scan.staging.put_rows(self.epoch, "rejected", scan.name, part, table)
         total = self.rows + len(self.rejected)
         counts[scan.name] = {"rows_in": total, "rejected": len(self.rejected)}
+        if arrived := scan.source.take_arrivals():
+            counts[ARRIVED + scan.name] = {str(at): rows for at, rows in arrived.items()}
         scan.staging.put_counts(self.epoch, part, counts)
         self.splits.stage(self.epoch, part)
 

@@ -99,7 +99,7 @@ class SplitReader:
     def through(self, run: Run, split: Any) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield what a native program makes of the rows, with partition ids, and find the newest time of each.
 
-        It runs over all partitions at once where it can tell them apart, else over each for itself.
+        It runs over all partitions at once where it can distinguish them, otherwise over each separately.
         """
         if self.scan.by_partition and run.program.keeps_origin:
             parts = (self._with_origin(part, number) for number, part in self._parts(split))

@@ -34,7 +34,7 @@ class SourceReader(Protocol):
     """One way to read a source in micro-batches.
 
     `offers_times`: declared times come among its rows. `drops_backlog`: it can leave out the oldest rows.
-    `commits`: its planner tells the source how far epochs have come; else the driver does.
+    `commits`: its planner reports to the source how far epochs have come; otherwise the driver does.
     """
 
     offers_times: bool
@@ -105,7 +105,7 @@ class KafkaConnectorReader:
         )
 
     def reached(self, query: Folder, messages: Folder, name: str, epoch: int) -> tuple[Offsets, int | None]:
-        """Return what Spark wrote to its offset log; it does not tell what is held back."""
+        """Return what Spark wrote to its offset log; it does not say what is held back."""
         return self.planned(query, messages), None
 
 

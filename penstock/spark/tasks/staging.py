@@ -26,6 +26,8 @@ from penstock.values.arrow_stream import from_stream, to_stream
 Kind = Literal["late", "rejected"]
 # Not an epoch: for errors of the planning.
 PLANNING = -1
+# Among counts, before the name of a source: when its rows arrived, in milliseconds since 1970, and how many.
+ARRIVED = "arrived "
 # Where a file of rows holds the name of their node: that of the file may be cut off.
 _NODE = b"node"
 

@@ -31,11 +31,11 @@ Key = tuple[int, int]
 
 
 class StoredRejection(Exception):
-    """Stands for the error that an earlier attempt of the same epoch met at a row; its text is the whole reason."""
+    """The error of a row in an earlier attempt of the same epoch; its text is the whole reason."""
 
 
 class StoredAnswer(NamedTuple):
-    """What became of a row in an earlier attempt: what the function returned, or why the row was rejected."""
+    """The result of a row in an earlier attempt: what the function returned, or why the row was rejected."""
 
     made: Any
     refused: str | None

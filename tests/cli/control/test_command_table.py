@@ -51,6 +51,9 @@ COMMANDS: dict[str, set[str]] = {
     "token create": {"--role", "--json", *REMOTE},
     "token list": {"--json", *REMOTE},
     "token revoke": {"--json", *REMOTE},
+    "secret set": {"--file", "--json", *REMOTE},
+    "secret list": {"--json", *REMOTE},
+    "secret delete": {"--json", *REMOTE},
 }
 
 

@@ -86,7 +86,7 @@ def test_ctrl_c_stops_waiting_and_not_the_job(
 
     monkeypatch.setattr("penstock.control.client.Client.watch", interrupted)
     said = on_manager("submit", file, "--wait")
-    assert (said.code, "no longer waiting; it goes on in the job manager" in said.err) == (130, True)
+    assert (said.code, "no longer waiting; the job manager continues" in said.err) == (130, True)
     assert manager.asked == []
 
 
@@ -296,6 +296,22 @@ def test_tokens_are_created_listed_and_revoked(on_manager: Penstock, manager: Bu
     assert json.loads(on_manager("token", "list", "--json").out)[0]["role"] == "operator"
     assert on_manager("token", "revoke", "ci").out == "revoked ci\n"
     assert manager.kept_tokens == {}
+
+
+def test_secrets_are_set_listed_and_deleted_and_never_shown(
+    on_manager: Penstock, manager: BusyManager, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text("topsecret\n")
+    said = on_manager("secret", "set", "CRM", "--file", tmp_path / "password")
+    assert said.out == "set CRM; jobs refer to it by ${secret:CRM}\n"
+    assert manager.kept_secrets == {"CRM": "topsecret"}
+    listed = on_manager("secret", "list", "--json")
+    assert [one["name"] for one in json.loads(listed.out)] == ["CRM"]
+    assert "topsecret" not in said.out + said.err + listed.out + on_manager("secret", "list").out
+    assert on_manager("secret", "delete", "CRM").out == "deleted CRM\n"
+    assert on_manager("secret", "delete", "CRM").code == 2
+    assert on_manager("secret", "set", "no name", "--file", tmp_path / "password").code == 2
+    assert on_manager("secret", "set", "CRM", "--file", tmp_path / "missing").code == 2
 
 
 def test_the_first_token_is_written_to_the_data_folder(penstock: Penstock, tmp_path: Path) -> None:

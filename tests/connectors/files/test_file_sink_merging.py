@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.connectors.files import merging
-from penstock.connectors.files.compaction import Compaction
-from penstock.connectors.files.merging import rewrite
+from penstock.connectors.files import compaction
+from penstock.connectors.files.compaction import Compaction, rewrite
 from penstock.connectors.files.parquet_concat import concatenate
 from penstock.connectors.files.sink import FileSink
 from penstock.contracts import Epoch
@@ -117,7 +116,7 @@ def test_an_epoch_shows_one_file_for_each_folder(tmp_path, format):
 
 
 def test_files_that_are_not_small_are_left_as_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(merging, "SMALL", 10)
+    monkeypatch.setattr(compaction, "SMALL", 10)
     write(opened(tmp_path), 0, batch((1, "x")), batch((2, "x")))
     assert shown(tmp_path) == ["part-line-00000000-0.parquet", "part-line-00000000-1.parquet"]
 

@@ -56,6 +56,12 @@ def test_a_growing_lag_asks_for_what_the_arriving_rows_need() -> None:
     assert wanted(LagPolicy(), samples) == (7, "lag 52,000 > 10,000")
 
 
+def test_a_job_that_needs_less_than_one_core_is_not_said_to_have_had_none() -> None:
+    parallelism, reason = wanted(LagPolicy(), steady(lag=0, rows=1, busy=0.01, parallelism=2), ScalingState(2))
+    assert parallelism == 1
+    assert "not enough" not in reason
+
+
 def test_a_lag_between_the_thresholds_changes_nothing() -> None:
     assert wanted(LagPolicy(), steady(lag=5_000, rows=100, busy=0.1))[0] == 4
 

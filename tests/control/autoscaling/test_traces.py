@@ -17,7 +17,7 @@ from penstock.control.autoscaling.policies import (
     ThroughputPolicy,
     UtilisationPolicy,
 )
-from tests.control.autoscaling.queue_simulator import TICK, Simulation, bursts, constant, ramp, sine, step
+from tests.control.autoscaling.queue_simulator import TICK, Simulation, Trace, bursts, constant, ramp, sine, step
 
 HOUR = 3_600
 POLICIES = [
@@ -154,3 +154,56 @@ def test_any_constant_load_settles_within_bounds_and_cooldowns(
     for earlier, later in pairwise(job.changes):
         cooldown = policy.up_cooldown if later.after > later.before else policy.down_cooldown
         assert later.at - earlier.at >= cooldown
+
+
+# Load of a day in short, a value a minute, made by hand: night, morning, a peak with two gaps as of a producer that is
+# restarted and then sends what it has kept, and the evening.
+DAY = [
+    *(0.4, 0.4, 0.3, 0.4, 0.5, 0.4, 0.3, 0.3, 0.4, 0.4, 0.5, 0.6, 0.7, 0.9, 1.1, 1.2, 1.6, 1.9, 2.1, 2.0, 2.4, 2.8),
+    *(3.1, 3.0, 3.4, 4.1, 5.2, 6.8, 7.9, 8.4, 8.1, 0.0, 0.0, 14.0, 9.1, 8.8, 9.4, 9.0, 8.3, 8.9, 0.0, 12.5, 8.7, 8.2),
+    *(7.4, 6.9, 6.1, 5.0, 4.4, 4.1, 3.9, 3.6, 3.7, 3.3, 3.0, 2.7, 2.9, 2.4, 2.2, 1.9, 1.5, 1.6, 1.2, 1.1, 0.9, 0.8),
+    *(0.7, 0.6, 0.6, 0.5, 0.4, 0.4, 0.4, 0.3, 0.4, 0.4, 0.3, 0.4, 0.4, 0.5, 0.4, 0.3, 0.4, 0.3, 0.4, 0.4, 0.4, 0.3),
+]
+
+
+def replayed(minutes: list[float], scale: float) -> Trace:
+    return lambda time: scale * minutes[min(int(time // 60), len(minutes) - 1)]
+
+
+@given(
+    policy=st.sampled_from(POLICIES),
+    scale=st.floats(200, 3_000),
+    start=st.integers(1, 32),
+    efficiency=st.floats(0.8, 1.0),
+    noise=st.floats(0, 0.2),
+    downtime=st.integers(5, 40),
+    seed=st.integers(0, 1_000),
+)
+@settings(deadline=None, max_examples=20)
+def test_a_day_s_load_is_followed_up_and_down_without_oscillation(
+    policy: AutoscalingPolicy, scale: float, start: int, efficiency: float, noise: float, downtime: int, seed: int
+) -> None:
+    trace = replayed(DAY, scale)
+    job = Simulation(policy, trace, parallelism=start, efficiency=efficiency, noise=noise, downtime=downtime, seed=seed)
+    job.run(60 * len(DAY) + HOUR)
+    # Down to the night, up to noon, down again; and around each of the two gaps, where latency and rates jump.
+    assert job.reversals <= 10, job.changes
+    assert len(job.changes_after(60 * len(DAY) + HOUR / 2)) <= 1, job.changes
+    # Who says how many rows a core can process, and promises too much, has a backlog for longer.
+    assert job.queue < 10_000 + 60 * scale or getattr(policy, "rows_per_core", None) is not None
+
+
+@given(
+    policy=st.sampled_from(POLICIES),
+    parts=st.lists(st.tuples(st.integers(10, 40), st.floats(0.1, 20)), min_size=1, max_size=4),
+    seed=st.integers(0, 1_000),
+)
+@settings(deadline=None, max_examples=20)
+def test_any_steps_are_followed_within_bounds_and_then_it_rests(
+    policy: AutoscalingPolicy, parts: list[tuple[int, float]], seed: int
+) -> None:
+    minutes = [load for length, load in parts for _ in range(length)]
+    job = Simulation(policy, replayed(minutes, 1_000), noise=0.1, seed=seed).run(60 * len(minutes) + HOUR)
+    assert all(policy.minimum <= level <= policy.maximum for level in job.levels)
+    assert job.reversals <= 2 * len(parts) + 1, job.changes
+    assert len(job.changes_after(60 * len(minutes) + HOUR * 2 / 3)) <= 1, job.changes

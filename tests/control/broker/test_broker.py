@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from itertools import islice
 
 import httpx
 import pytest
 from confluent_kafka import Consumer
 
-from penstock.control.api.topics import GroupReset, MessageQuery, Record
+from penstock.control.api.topics import GroupReset, MessageQuery, NewTopic, Record
 from penstock.control.broker.broker import Broker
+from penstock.control.broker.rates import Rates
 from penstock.control.rest.app import create_app
 from penstock.errors import BrokerRefused, NoBroker, UnknownGroup, UnknownSetting, UnknownTopic
 from tests.connectors.kafka_topics import Topic, fresh
@@ -47,6 +50,39 @@ def test_topics_are_listed_and_described(broker: Broker, orders: Topic) -> None:
     assert about.config["retention.ms"] == "-1"
 
 
+def test_a_listed_topic_has_its_size_and_how_long_it_keeps_records(broker: Broker, orders: Topic) -> None:
+    (found,) = [topic for topic in broker.topics().items if topic.name == orders.name]
+    assert (found.messages, found.partitions) == (6, 2)
+    assert (found.retention_ms, found.cleanup_policy) == (-1, "delete")
+    assert found.bytes is not None
+    about = broker.topic(orders.name)
+    assert found.bytes == about.bytes == sum(each.bytes or 0 for each in about.partitions)
+    assert found.bytes > 6 * len("order 0")
+
+
+def test_a_topic_is_created_and_deleted(broker: Broker, address: str) -> None:
+    name = fresh(address).name
+    made = broker.create_topic(NewTopic(name=name, partitions=3, config={"retention.ms": "60000"}))
+    assert (len(made.partitions), made.retention_ms, made.messages) == (3, 60_000, 0)
+    with pytest.raises(BrokerRefused, match=name):
+        broker.create_topic(NewTopic(name=name))
+    broker.delete_topic(name)
+    assert name not in [topic.name for topic in broker.topics().items]
+    with pytest.raises(UnknownTopic):
+        broker.delete_topic(name)
+
+
+def test_the_rate_of_a_topic_is_that_of_the_last_seconds() -> None:
+    times = iter([0.0, 0.5, 2.0, 20.0, 40.0])
+    rates = Rates(lambda: next(times))
+    assert rates.measure({"orders": 10}) == {}
+    assert rates.measure({"orders": 11}) == {}
+    assert rates.measure({"orders": 30}) == {"orders": 10}
+    # The samples of more than 15 s ago are forgotten, but for one.
+    assert rates.measure({"orders": 48}) == {"orders": 1}
+    assert rates.measure({"orders": 4}) == {"orders": 0}
+
+
 def test_a_topic_that_is_not_there_comes_with_the_one_that_was_meant(broker: Broker, orders: Topic) -> None:
     with pytest.raises(UnknownTopic, match="did you mean"):
         broker.topic(orders.name[:-1])
@@ -81,6 +117,28 @@ def test_a_record_has_its_headers_and_what_is_no_text_in_base64(broker: Broker, 
     assert (produced.partition, produced.offset) == (0, 3)
     (found,) = broker.messages(orders.name, MessageQuery(key="h")).items
     assert (found.value, found.headers[0].key, found.headers[0].value) == (None, "trace", "abc")
+
+
+def test_a_value_that_is_json_is_decoded(broker: Broker, orders: Topic) -> None:
+    texts = ['{"price": 1.5}', "[1]", "5", "NaN", '"\\ud800"', "[" * 60 + "]" * 60, '{"a": "\\u00e9"}']
+    for text in texts:
+        broker.produce(orders.name, Record(key="json", value=text, partition=0))
+    found = broker.messages(orders.name, MessageQuery(key="json", **{"from": "beginning"})).items
+    assert [each.document for each in found] == [{"price": 1.5}, [1], 5, None, None, None, {"a": "é"}]
+    assert [each.value for each in found] == texts
+
+
+def test_groups_are_listed_with_lag_members_and_topics(broker: Broker, orders: Topic, address: str) -> None:
+    broker.reset("lagging", GroupReset(topic=orders.name, offset=1))
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "reading", "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([orders.name])
+        wait_for(lambda: consumer.poll(0.1) is not None, "nothing was read")
+        found = {each.name: each for each in broker.groups().items}
+        assert (found["lagging"].lag, found["lagging"].members, found["lagging"].topics) == (4, 0, [orders.name])
+        assert (found["reading"].members, found["reading"].topics) == (1, [orders.name])
+    finally:
+        consumer.close()
 
 
 def test_a_group_is_reset_and_has_its_lag(broker: Broker, orders: Topic) -> None:
@@ -121,6 +179,27 @@ def test_topics_and_groups_are_served(broker: Broker, orders: Topic) -> None:
         assert api.get("/api/v1/groups/nothing").status_code == 404
         reset = api.post("/api/v1/groups/served/reset", json={"topic": orders.name, "to": "end"})
         assert (reset.status_code, reset.json()["lag"]) == (200, 0)
+
+
+def test_new_messages_are_streamed_and_those_beyond_the_rate_are_counted(broker: Broker, orders: Topic) -> None:
+    path = f"/api/v1/topics/{orders.name}/messages/stream"
+    with (
+        serving(create_app(MemoryManager(), broker=broker)) as url,
+        httpx.stream("GET", url + path, params={"contains": "new", "rate": 2}, trust_env=False) as stream,
+    ):
+        lines = (line for line in stream.iter_lines() if line)
+        assert next(lines) == ": subscribed"
+        orders.produce(['{"new": 1}', "old", '{"new": 2}', '{"new": 3}', '{"new": 4}', '{"new": 5}'])
+        sent = [json.loads(line[5:]) for line in islice((each for each in lines if each.startswith("data:")), 3)]
+    assert [each["json"] for each in sent[:2]] == [{"new": 1}, {"new": 2}]
+    # What comes in one second or in two depends on the clock, but nothing is lost without being counted.
+    assert sent[2].get("missed", 0) >= 1 or sent[2]["json"] == {"new": 3}
+
+
+def test_a_stream_of_an_unknown_topic_is_a_problem(broker: Broker) -> None:
+    with serving(create_app(MemoryManager(), broker=broker)) as url:
+        response = httpx.get(f"{url}/api/v1/topics/nothing/messages/stream", trust_env=False)
+    assert (response.status_code, response.json()["title"]) == (404, "UnknownTopic")
 
 
 def test_without_a_log_topics_are_a_problem() -> None:

@@ -218,3 +218,12 @@ def test_tokens_are_created_listed_and_revoked(client: ps.Client) -> None:
     assert [token.name for token in client.tokens()] == ["ci"]
     client.revoke_token(made.id)
     assert client.tokens() == []
+
+
+def test_nodes_and_rows_of_a_job(client: ps.Client, manager: BusyManager) -> None:
+    manager.add("vwap")
+    trades, large = client.nodes("vwap")
+    assert (trades.counts, large.counts and large.counts.rows_in) == (None, 5)
+    assert client.sample("vwap", "sink prices").rows == [{"n": 1}]
+    assert [row.reason for row in client.diverted("vwap")] == ["not JSON"]
+    assert client.replay("vwap", limit=2).replayed == 2

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.control.api.queries import QueryRequest
 from penstock.control.api.topics import (
     Group,
     GroupList,
@@ -10,6 +14,7 @@ from penstock.control.api.topics import (
     Message,
     MessageList,
     MessageQuery,
+    NewTopic,
     Partition,
     Produced,
     Record,
@@ -17,8 +22,21 @@ from penstock.control.api.topics import (
     TopicList,
     TopicSummary,
 )
-from penstock.errors import UnknownGroup, UnknownTopic
+from penstock.errors import BadExpression, BrokerRefused, UnknownGroup, UnknownTopic
 from tests.control.rest.memory_manager import NOW
+
+
+class MemoryAnswer:
+    """The lines of an answer."""
+
+    def __init__(self, lines: list[dict[str, Any]]) -> None:
+        self.lines = iter(lines)
+
+    def __next__(self) -> dict[str, Any]:
+        return next(self.lines)
+
+    def close(self) -> None:
+        pass
 
 
 class MemoryBroker:
@@ -33,9 +51,25 @@ class MemoryBroker:
             raise UnknownTopic(message)
         return Topic(name=name, partitions=[Partition(partition=0, beginning=0, end=1, leader=1)])
 
+    def create_topic(self, new: NewTopic) -> Topic:
+        if new.name == "orders":
+            message = "topic 'orders' already exists"
+            raise BrokerRefused(message)
+        return Topic(name=new.name, partitions=[], config={**new.config})
+
+    def delete_topic(self, name: str) -> None:
+        self.topic(name)
+
     def messages(self, topic: str, query: MessageQuery) -> MessageList:
         self.topic(topic)
-        return MessageList(items=[Message(partition=0, offset=0, timestamp=NOW, value="x")], scanned=1, complete=True)
+        found = Message(partition=0, offset=0, timestamp=NOW, value="1", document=1)
+        return MessageList(items=[found], scanned=1, complete=True)
+
+    def query(self, request: QueryRequest, rows: Mapping[str, Any]) -> MemoryAnswer:
+        if "SELECT" not in request.sql.upper():
+            message = "this is not Spark SQL"
+            raise BadExpression(message)
+        return MemoryAnswer([{"columns": [{"name": "n", "type": "int"}]}, {"rows": [{"n": 1}]}, {"done": True}])
 
     def produce(self, topic: str, record: Record) -> Produced:
         self.topic(topic)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from penstock.control.api.access import AuditEntry, NewToken, Token, TokenRequest
+from penstock.control.api.access import AuditEntry, NewToken, Secret, Token, TokenRequest
 from penstock.control.api.cluster import Check, Cluster, Driver, Readiness
 from penstock.control.api.commands import Command, Kind
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
@@ -20,12 +20,13 @@ from penstock.control.machine.states import JobState
 from penstock.control.rest.manager import Caller, IdempotencyKey, Source, Submitted
 from penstock.control.supervisor.event_bus import EventBus, Subscription
 from penstock.errors import BadCursor, JobExists, RequestRefused, UnknownJob, choices
+from tests.control.rest.memory_graphs import MemoryGraphs
 
 T = TypeVar("T")
 NOW = datetime(2026, 11, 17, 10, 0, tzinfo=UTC)
 
 
-class MemoryManager:
+class MemoryManager(MemoryGraphs):
     """Jobs in a dict. `failure` is raised by whatever is asked next; `asked` are the commands."""
 
     def __init__(self) -> None:
@@ -36,6 +37,7 @@ class MemoryManager:
         self.updates: list[Update] = []
         self.entries: list[AuditEntry] = []
         self.kept_tokens: dict[str, Token] = {}
+        self.kept_secrets: dict[str, str] = {}
         self.lines = ["first", "second", "third"]
         self.failure: Exception | None = None
         self.ready = True
@@ -212,6 +214,19 @@ class MemoryManager:
             message = f"there is no token '{token}'"
             raise UnknownJob(message)
         del self.kept_tokens[token]
+
+    def secrets(self) -> list[Secret]:
+        self._raise()
+        return [Secret(name=name, created_at=NOW, updated_at=NOW) for name in sorted(self.kept_secrets)]
+
+    def set_secret(self, name: str, value: str, caller: Caller) -> Secret:
+        self.kept_secrets[name] = value
+        return Secret(name=name, created_at=NOW, updated_at=NOW, updated_by=caller.name)
+
+    def delete_secret(self, name: str) -> None:
+        if self.kept_secrets.pop(name, None) is None:
+            message = f"there is no secret '{name}'"
+            raise UnknownJob(message)
 
     def record(self, entry: AuditEntry) -> None:
         self.entries.append(entry)

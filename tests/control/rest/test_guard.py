@@ -33,6 +33,9 @@ class Tokens:
     def required(self) -> bool:
         return True
 
+    def known_requirement(self) -> bool | None:
+        return None
+
     def authenticate(self, token: str) -> Holder | None:
         if self.away:
             raise StoreUnavailable("the database does not answer", transient=True)
@@ -80,6 +83,9 @@ ROLES: dict[str, str | None] = {
     "create_token": "admin",
     "revoke_token": "admin",
     "list_audit": "admin",
+    "list_secrets": "admin",
+    "set_secret": "admin",
+    "delete_secret": "admin",
 }
 ORDER = ("viewer", "operator", "admin")
 

@@ -52,6 +52,15 @@ def test_the_environment_comes_before_files(tmp_path: Path) -> None:
     assert Secrets(tmp_path, {"PENSTOCK_SECRET_CRM": "from a variable"}).find("CRM") == "from a variable"
 
 
+def test_the_store_comes_last(tmp_path: Path) -> None:
+    stored = {"CRM": "from the store", "API": "of the store"}.get
+    write(tmp_path / "CRM", "from the file")
+    assert Secrets(tmp_path, {}, stored).find("CRM") == "from the file"
+    assert Secrets(tmp_path, {}, stored).find("API") == "of the store"
+    with pytest.raises(MissingSecret, match="penstock secret set OTHER"):
+        Secrets(tmp_path, {}, stored).find("OTHER")
+
+
 @pytest.mark.parametrize(("content", "value"), [("abc\n", "abc"), ("abc\r\n", "abc"), ("a\nb\n\n", "a\nb\n"), ("", "")])
 def test_the_end_of_the_line_is_not_part_of_a_secret(tmp_path: Path, content: str, value: str) -> None:
     write(tmp_path / "CRM", content)

@@ -34,6 +34,19 @@ def test_a_revoked_token_is_kept_but_not_listed(store: Store) -> None:
     assert found.revoked
 
 
+def test_a_secret_is_changed_listed_without_its_value_and_deleted(store: Store, clock: SetClock) -> None:
+    first = store.secrets.put("CRM", "old", by="ada")
+    clock.now += 10
+    second = store.secrets.put("CRM", "topsecret", by="bob")
+    assert (second.created_at, second.updated_at, second.updated_by) == (first.created_at, clock.now, "bob")
+    assert store.secrets.value("CRM") == "topsecret"
+    assert store.secrets.all() == [second]
+    assert "topsecret" not in repr(second)
+    assert store.secrets.delete("CRM")
+    assert not store.secrets.delete("CRM")
+    assert store.secrets.value("CRM") is None
+
+
 def test_the_audit_log_is_read_from_its_end(store: Store, clock: SetClock) -> None:
     for number, who in enumerate(["ada", "bob", "ada"]):
         store.audit.add(

@@ -120,3 +120,11 @@ def test_a_removed_job_has_no_series(store: Store, clock: SetClock) -> None:
     assert store.series.read("a") == []
     assert store.series.names("")
     assert store.series.read("b")
+
+
+def test_the_newest_values_of_a_metric_are_read_for_all_jobs_at_once(store: Store) -> None:
+    samples = [Sample(job, "rate", START + 5 * moment, float(moment)) for job in ("one", "two") for moment in range(4)]
+    store.series.record([*samples, Sample("one", "rate", START, 9.0, "node"), Sample("one", "lag", START, 9.0)])
+    found = store.series.latest("rate", start=START, resolution=10)
+    assert found == {job: [(START, 1.0), (START + 10, 3.0)] for job in ("one", "two")}
+    assert store.series.latest("rate", start=START + 10, resolution=10)["one"] == [(START + 10, 3.0)]

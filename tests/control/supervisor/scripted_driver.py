@@ -1,7 +1,8 @@
 """A driver process without Spark: the real one in all but what runs its jobs, which do what their arguments say.
 
 `behaviour` is one of: run (until it is stopped), idle (no epochs), finish, fail (after its first epoch), fail_once,
-mistake, deaf (does not stop when asked), eat (memory). Every start is noted in the file `starts` of the checkpoint; a
+mistake, deaf (does not stop when asked), eat (memory), exit, loop (without an epoch), fork (a process that stays),
+print (64 MB). Every start is noted in the file `starts` of the checkpoint; a
 second run beside a first one is noted in `twice`.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 import sys
 import threading
 import types
@@ -20,7 +22,7 @@ from penstock.driver import __main__ as driver
 from penstock.driver import socket_server
 from penstock.driver.assignment import Assignment
 from penstock.errors import BadEntry, CheckpointMissing, SourceFailed
-from penstock.report import Progress, Report
+from penstock.report import Counts, NodeProgress, Progress, Report
 
 EPOCH_SECONDS = 0.05
 HEARTBEAT_SECONDS = 0.2
@@ -37,6 +39,7 @@ class ScriptedRun:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT)
         self._note_start()
+        print(f"the job is {assignment.name}")
         self._stop = threading.Event()
         self.now = Progress(epoch=self._last_epoch())
         self._first = self.now.epoch + 1
@@ -86,6 +89,7 @@ class ScriptedRun:
             rows_in_per_s=200.0,
             epoch_ms=40,
             lag_rows=5,
+            nodes={"filter": NodeProgress(Counts(rows_in=self.now.rows_in + 10, used=self.now.rows_in + 10), 200.0)},
         )
         self._misbehave(epoch)
         return self._behaviour == "finish" and epoch >= self._first + 2
@@ -98,6 +102,17 @@ class ScriptedRun:
             raise SourceFailed(message, hint="start it", transient=True)
         if self._behaviour == "eat":
             self.eaten = bytearray(os.urandom(1024)) * 400_000
+        if self._behaviour == "exit":
+            os._exit(7)
+        if self._behaviour == "loop" and epoch > self._first:
+            while not self._stop.is_set():
+                pass
+        if self._behaviour == "fork" and epoch == self._first:
+            child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+            (self._folder / "forked").write_text(str(child.pid))
+        if self._behaviour == "print" and epoch == self._first:
+            for _ in range(64):
+                print("x" * 2**20)
 
     def progress(self) -> Progress:
         return self.now

@@ -62,3 +62,14 @@ def test_a_closed_subscription_is_forgotten() -> None:
     subscription = one.subscribe()
     subscription.close()
     assert len(one) == 0
+
+
+def test_detail_goes_to_subscribers_of_one_job_and_while_they_wait_only_the_newest_is_kept() -> None:
+    one = bus()
+    mine, everything = one.subscribe("job-1"), one.subscribe()
+    for number in range(3):
+        one.publish("epoch", "job-1", detail={"nodes": {"a": {"in": number}}}, number=number)
+    assert ["nodes" in event for event in drain(everything)] == [False, False, False]
+    found = drain(mine)
+    assert [event["number"] for event in found] == [0, 1, 2]
+    assert [event.get("nodes") for event in found] == [None, None, {"a": {"in": 2}}]

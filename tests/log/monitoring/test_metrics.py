@@ -14,6 +14,7 @@ from penstock.kafka.records import Record, build_batch
 from penstock.log.broker import Broker
 from penstock.log.groups.formats import Committed, OffsetKey
 from penstock.log.monitoring.metrics import MetricsServer
+from tests.promtool import complaints
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -52,6 +53,13 @@ def test_traffic_is_counted_by_topic_and_direction(broker: Broker) -> None:
     assert value(samples, "messages_total", topic="orders", direction="in") == 15
     assert value(samples, "bytes_total", topic="orders", direction="in") == 3000
     assert value(samples, "bytes_total", topic="orders", direction="out") == 700
+
+
+def test_promtool_finds_nothing_wrong_with_the_page(broker: Broker) -> None:
+    broker.store.create_topic("orders", 1, {})
+    broker.metrics.produced("orders", 10, 2000)
+    write(broker, "orders", 1, 2)
+    assert complaints(broker.metrics.render(broker)) == ""
 
 
 def test_a_deleted_topic_is_not_remembered(broker: Broker) -> None:

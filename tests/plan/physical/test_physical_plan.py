@@ -198,4 +198,4 @@ def test_lanes_and_queries_are_decided_in_one_module() -> None:
         for call in (one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.Call)):
             if isinstance(call.func, ast.Name) and call.func.id in callers:
                 callers[call.func.id].add(str(path.relative_to(ROOT / "penstock")))
-    assert callers == {"split_lanes": {"plan/physical/planner.py"}, "groups": {"plan/physical/query_planner.py"}}
+    assert callers == {"split_lanes": {"plan/physical/planner.py"}, "groups": {"plan/physical/planner.py"}}

@@ -56,16 +56,18 @@ def reminders(data: Path) -> ps.Pipeline:
 def stopped_jobs(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Return what makes a job that read its files in epochs of their own and was stopped.
 
-    It takes the kind of the job's state, or "reminders", and makes each job once.
+    It takes the kind of the job's state, or "reminders", with the number of files if that is not the usual one
+    ("memory-4"), and makes each job once.
     """
 
     @cache
     def job_on(state: str) -> Path:
         data: Path = tmp_path_factory.mktemp(state)
-        made, kind = (reminders(data), "rocksdb") if state == "reminders" else (job(data), state)
+        name, _, files = state.partition("-")
+        made, kind = (reminders(data), "rocksdb") if name == "reminders" else (job(data), name)
         with snapshots_soon(settings):
             run = made.start(checkpoint=data / "checkpoint", settings=on(settings, kind))
-            for number in range(2 if state == "reminders" else FED):
+            for number in range(int(files or (2 if name == "reminders" else FED))):
                 feed(data / "in", number)
                 run.process_available()
             # It moves no watermark, and makes one more epoch, which has read a declared time.
@@ -108,7 +110,7 @@ NOT_READ = r"lease(\.jvm)?|staged/[^/]+/\d+/.*|staged/[^/]+/outbox/.*\.arrow"
 def files_of(checkpoint: Path, kind: str) -> list[str]:
     """All files that a run may read; of "reminders" only Penstock's own: Spark's are those of the other kinds."""
     found = [str(path.relative_to(checkpoint)) for path in checkpoint.rglob("*") if path.is_file()]
-    found = [name for name in found if kind != "reminders" or not name.startswith("queries/")]
+    found = [name for name in found if not (kind.startswith("reminders") and name.startswith("queries/"))]
     return sorted(name for name in found if (checkpoint / name).stat().st_size and not re.fullmatch(NOT_READ, name))
 
 
@@ -133,6 +135,6 @@ KINDS = ["memory", "rocksdb", "reminders"]
 QUICK_WALKS = [("memory", "cut"), ("memory", "garbled"), ("rocksdb", "deleted")]
 WALKS = [
     pytest.param(kind, damage, marks=[] if (kind, damage) in QUICK_WALKS else [pytest.mark.slow])
-    for kind in KINDS
+    for kind in (*KINDS, *(f"{kind}-4" for kind in KINDS))
     for damage in DAMAGES
 ]

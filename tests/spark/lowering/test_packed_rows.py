@@ -145,6 +145,8 @@ def test_state_is_found_again_when_the_other_lane_packs(
     assert written(tmp_path) == expected
 
 
+# In short this is what tests/spark/checkpoints/test_ledgers.py has, for rows that are not packed.
+@pytest.mark.slow
 def test_an_older_checkpoint_that_is_put_back_is_refused_and_each_row_is_there_once(
     tmp_path: Path, settings: Settings
 ) -> None:

@@ -56,7 +56,8 @@ def model(epochs: list[list[dict[str, Any]]]) -> tuple[dict[Any, tuple[int, int]
     return totals, counts
 
 
-@pytest.mark.parametrize(("lane", "seed"), [("auto", 1), ("spark", 2)])
+# In short the other lane is compared by test_lanes_agree.py.
+@pytest.mark.parametrize(("lane", "seed"), [("auto", 1), pytest.param("spark", 2, marks=pytest.mark.slow)])
 def test_every_row_is_used_filtered_late_or_rejected(seed: int, lane: str, settings: Settings) -> None:
     epochs = history(seed)
     rows = ps.from_items([], "k string, v bigint, ts timestamp").named("rows")

@@ -95,10 +95,11 @@ def test_a_bad_row_leaves_no_trace_and_none_does_not_pass_not_null(settings: Set
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_a_batch_that_fails_or_does_not_fit_is_rejected(settings: Settings, deterministic: bool) -> None:
+@pytest.mark.parametrize("between", [EOF, pytest.param(Crash(), marks=pytest.mark.slow)], ids=["epoch", "crash"])
+def test_a_batch_that_fails_or_does_not_fit_is_rejected(settings: Settings, deterministic: bool, between: Any) -> None:
     made = rows().map_batches(whole_halves, SCHEMA, deterministic=deterministic).named("halves")
     pipeline = ps.Pipeline("values", made.to(ps.collect()), rejected_to=ps.console())
-    given: list[Any] = [("a", 3), Crash(), ("b", 13), EOF, ("c", 4), ("d", 6)]
+    given: list[Any] = [("a", 3), Crash(), ("b", 13), between, ("c", 4), ("d", 6)]
     out = run_to_end(pipeline, {"rows": given}, settings=settings)
     assert {(row["k"], row["v"]) for row in out["collect"]} == {("c", 2), ("d", 3)}
     assert {(json.loads(row["row"])["k"], row["reason"]) for row in out["console"]} == {

@@ -117,7 +117,8 @@ def nexmark() -> dict[str, list[list[dict[str, Any]]]]:
     return {name: [rows[part::3] for part in range(3)] for name, rows in tables.items()}
 
 
-def test_nexmark_q3_and_q20(settings: Settings) -> None:
+@pytest.mark.parametrize("last", [EOF, pytest.param(Crash(), marks=pytest.mark.slow)], ids=["epoch", "crash"])
+def test_nexmark_q3_and_q20(settings: Settings, last: Any) -> None:
     people = ps.from_items([], PEOPLE).named("people")
     auctions = ps.from_items([], AUCTIONS).named("auctions").filter("category = 10")
     bids = ps.from_items([], BIDS).named("bids")
@@ -126,7 +127,7 @@ def test_nexmark_q3_and_q20(settings: Settings) -> None:
     q20 = bids.join(auctions, {"auction": "id"}, within="unbounded").named("q20")
     pipeline = ps.Pipeline("nexmark", q3.to(ps.collect()).named("local"), q20.to(ps.collect()).named("expanded"))
     given = nexmark()
-    controls = {"people": [EOF, Crash(), EOF], "auctions": [EOF, EOF, EOF], "bids": [EOF, EOF, EOF]}
+    controls = {"people": [EOF, Crash(), EOF], "auctions": [EOF, EOF, last], "bids": [EOF, EOF, EOF]}
     events = {name: items(epochs, controls[name]) for name, epochs in given.items()}
     out = run_to_end(pipeline, events, settings=settings)
     tables = {name: flat(epochs) for name, epochs in given.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -114,6 +115,19 @@ def test_a_crash_neither_loses_nor_repeats_a_result(lane: Settings) -> None:
     assert out.counts["aggregate"].rows_in == 5
 
 
+@pytest.mark.slow
+def test_a_run_with_a_crash_gives_what_one_without_gives(lane: Settings) -> None:
+    stream = windowed(ps.tumbling("10s"))
+    pipeline = ps.Pipeline("p", stream.to(ps.collect()), stream.side("late").to(ps.collect()).named("late"))
+    chance = random.Random(7)
+    rows: list[Any] = [row(chance.choice("abc"), chance.randrange(9), chance.randrange(90)) for _ in range(60)]
+    crashed = run_to_end(pipeline, {"rows": [*rows[:20], Crash(), *rows[20:40], Crash(), *rows[40:]]}, settings=lane)
+    calm = run_to_end(pipeline, {"rows": [*rows[:20], EOF, *rows[20:40], EOF, *rows[40:]]}, settings=lane)
+    assert_rows(crashed["collect"], calm["collect"])
+    assert_rows(crashed["late"], calm["late"])
+    assert crashed.counts == calm.counts
+
+
 def test_time_can_be_advanced_without_rows(lane: Settings) -> None:
     stream = windowed(ps.tumbling("10s"))
     pipeline = ps.Pipeline("p", stream.to(ps.collect()), stream.side("late").to(ps.collect()).named("late"))
@@ -148,7 +162,11 @@ def test_final_and_updating_results_mix_in_one_pipeline(settings: Settings) -> N
     assert [r["n"] for r in out["so-far"]] == [1, 2]
 
 
-def test_late_rows_of_an_epoch_of_several_chunks_are_all_kept(settings: Settings, tmp_path: Path) -> None:
+# In short on the session that all tests share, without a session of one core.
+@pytest.mark.parametrize("cores", [None, pytest.param(1, marks=pytest.mark.slow)])
+def test_late_rows_of_an_epoch_of_several_chunks_are_all_kept(
+    cores: int | None, settings: Settings, tmp_path: Path
+) -> None:
     """Promise 2: no row vanishes, however large an epoch is."""
     folder, late, many = tmp_path / "rows", tmp_path / "late", 2_500_000
     folder.mkdir()
@@ -157,7 +175,8 @@ def test_late_rows_of_an_epoch_of_several_chunks_are_all_kept(settings: Settings
     rows = ps.read_files(str(folder), format="parquet").event_time("ts", "0s")
     counted = rows.window(ps.tumbling("10s"), late_to=ps.files(str(late))).aggregate(n="count(*)")
     pipeline = ps.Pipeline("big", counted.to(ps.collect()))
-    big = replace(at_parallelism(settings, 1), epoch_rows=10 * many)
+    on = at_parallelism(settings, 1) if cores is None else replace(settings, parallelism=cores)
+    big = replace(on, epoch_rows=10 * many)
     pipeline.run(until="drained", checkpoint=tmp_path / "c", settings=big)
     times = pa.array(np.arange(many) % 1000, pa.timestamp("us", "UTC"))
     pq.write_table(pa.table({"v": np.arange(many), "ts": times}), folder / "2.parquet")
@@ -168,19 +187,20 @@ def test_late_rows_of_an_epoch_of_several_chunks_are_all_kept(settings: Settings
     assert np.array_equal(np.sort(pq.read_table(late).column("v").to_numpy()), np.arange(many))
 
 
-def test_rows_exactly_a_gap_apart_are_one_session_wherever_epochs_end(lane: Settings) -> None:
+@pytest.mark.parametrize("one_epoch", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_rows_exactly_a_gap_apart_are_one_session_wherever_epochs_end(lane: Settings, one_epoch: bool) -> None:
     keyed = ps.from_items([], SCHEMA).named("rows").event_time("ts", "0s").key_by("k")
     windows = {"plain": ps.session("10s"), "cut": ps.session("10s", max_length="1h")}
     outputs = {name: keyed.window(window).aggregate(n="count(*)").named(name) for name, window in windows.items()}
     pipeline = ps.Pipeline("p", *(stream.to(ps.collect()).named(f"to-{name}") for name, stream in outputs.items()))
     a, b, again, apart = row("a", 1, 0), row("b", 2, 10), row("a", 3, 10), row("a", 4, 20.000001)
     # The row of "b" brings the watermark to where the session of "a" ends; the next row of "a" is not late there.
-    for given in ([a, b, again, apart], [a, b, EOF, again, EOF, apart]):
-        out = run_to_end(pipeline, {"rows": given}, settings=lane)
-        alone = ("a", at(20.000001), at(30.000001), 1)
-        for name in windows:
-            found = [(r["k"], r["window_start"], r["window_end"], r["n"]) for r in out[f"to-{name}"]]
-            assert sorted(found) == [("a", at(0), at(20), 2), alone, ("b", at(10), at(20), 1)], name
+    given = [a, b, again, apart] if one_epoch else [a, b, EOF, again, EOF, apart]
+    out = run_to_end(pipeline, {"rows": given}, settings=lane)
+    alone = ("a", at(20.000001), at(30.000001), 1)
+    for name in windows:
+        found = [(r["k"], r["window_start"], r["window_end"], r["n"]) for r in out[f"to-{name}"]]
+        assert sorted(found) == [("a", at(0), at(20), 2), alone, ("b", at(10), at(20), 1)], name
 
 
 def test_times_that_no_window_can_hold_are_rejected_with_the_bound(lane: Settings, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class CsvDecoder:
         self._space = b" \t\n\r\x0b\f".replace(self._options.delimiter.encode(), b"")
         self._closed = self._options.record_pattern(self._options.field_pattern)
         self._schema, self._arrow = schema, schema.nullable().arrow
-        # Columns that nobody declared may share a name, which Arrow would mix up.
+        # Columns that are not declared may share a name, which Arrow would mix up.
         names = columns or schema.names
         self._columns = [name if name in schema else f"\0{n}" for n, name in enumerate(names)]
         self._records = CsvRecords(self._options, len(self._columns))
@@ -239,7 +239,7 @@ class CsvDecoder:
 
     def _typed(self, table: pa.Table, body: bytes) -> pa.RecordBatch:
         if overflowed(table.column(name) for name in self._floats):
-            # Infinity may be written, or be a number that is too large for the type: only the text tells.
+            # Infinity may be written, or be a number that is too large for the type: only the text shows which.
             wire = {field.name: field.type for field in table.schema} | dict.fromkeys(self._floats, pa.string())
             table = self._read_as(body, wire).slice(0, table.num_rows)
         whole = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns]

@@ -52,7 +52,7 @@ def assumed(reason: str, options: CsvOptions) -> str:
     """Add to the reason why a first line is no row what was assumed about it."""
     if options.header is False:
         return f"{reason} (the first line, read as a row: header=False)"
-    return f'{reason} (the first line, read as a row, for it names no declared column: header="auto")'
+    return f'{reason} (the first line, read as a row, because it names no declared column: header="auto")'
 
 
 def _first_row(sample: bytes, options: CsvOptions) -> int:

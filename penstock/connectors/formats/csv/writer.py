@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as pacsv
 
 from penstock.connectors.formats.csv.options import CsvOptions
-from penstock.connectors.formats.value_text import decimal_text, has_exponents, iso
+from penstock.connectors.formats.text_columns import decimal_text, has_exponents, iso
 from penstock.errors import SinkFailed
 
 _QUOTE = '"'

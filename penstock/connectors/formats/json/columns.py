@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.connectors.formats.arrow_types import contains_type
 from penstock.connectors.formats.epoch_times import ZONED, epoch_text, instants_of
-from penstock.connectors.formats.json.scalars import NON_FINITE, decoded, wide_decimal
+from penstock.connectors.formats.json.encodings import NON_FINITE, decoded, wide_decimal
 from penstock.connectors.formats.text_columns import convert, instants, plain_times
 
 KEY, VALUE = "key", "value"
@@ -28,7 +28,7 @@ _FRACTION = re.compile(r"(\d\.\d{6})\d+")
 # Numbers that may be times, long fractions, small letters, and escapes, which may hide any of them.
 _TIME = re.compile(rb'[:\[,][ \t\r]*-?(\d{9}|\d+(\.\d+)?e|0)|\d\.\d{7}|\d[tz]["\d]|\\u', re.IGNORECASE)
 _MARKS = tuple(f'{name}"'.encode() for name in ("NaN", "Infinity"))
-# Something that is no list, for Arrow would take a list of pairs for a map.
+# Not a list, because Arrow would read a list of pairs as a map.
 _NO_MAP = "0"
 
 
@@ -114,7 +114,7 @@ class _Object(list[tuple[str, Any]]):
 
 @dataclass(frozen=True)
 class _Kind:
-    """A type as Python asks for it once per value: Arrow's own answers take a microsecond each."""
+    """A type, prepared for checks of each value in Python: Arrow's own checks take a microsecond each."""
 
     is_map: bool
     is_float: bool

@@ -21,8 +21,8 @@ from penstock.connectors.formats.json.columns import (
     typed,
     wire,
 )
+from penstock.connectors.formats.json.encodings import NON_FINITE, is_base64, refuse_overflow
 from penstock.connectors.formats.json.layout import LayoutReader
-from penstock.connectors.formats.json.scalars import NON_FINITE, is_base64, refuse_overflow
 from penstock.connectors.formats.text import LineDecoder
 from penstock.connectors.formats.text_columns import misfits
 from penstock.errors import BadSchema
@@ -37,7 +37,7 @@ _ROW = re.compile(r" in row \d+$")
 
 
 class JsonDecoder(LineDecoder):
-    """Parses JSON objects, one per line; keys that nobody declared are ignored, missing ones are null.
+    """Parses JSON objects, one per line; undeclared keys are ignored, missing ones are null.
 
     Times are strings, without zone in UTC, or numbers as in `epoch_times`; dates are strings; bytes are strings
     in base64; maps are objects. Numbers are never read from strings, except "NaN", "Infinity", "-Infinity", decimals,

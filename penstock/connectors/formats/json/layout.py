@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.formats.epoch_times import ZONED, instants_of_text
-from penstock.connectors.formats.json.scalars import decoded, wide_decimal
+from penstock.connectors.formats.json.encodings import decoded, wide_decimal
 from penstock.connectors.formats.text_columns import NAIVE, instants, overflowed, plain_times
 from penstock.schema import Schema
 
@@ -38,7 +38,7 @@ Parse = Callable[[bytes], pa.RecordBatch]
 FEW = 16 << 10
 # Larger pieces leave the cache before NumPy has gone over them all, smaller ones cost more in calls.
 PIECE = 2 << 20
-# So many pieces in a row that are not with the same layout, and no further one is tried.
+# After this many pieces in a row without one layout, no further piece is tried.
 _PATIENCE = 8
 
 
@@ -289,7 +289,7 @@ def _column(span: Span, quoted: bool, kind: pa.DataType) -> pa.Array | None:
 
 
 def _ignored(span: Span, quoted: bool) -> pa.Array | None:
-    """Return something if a value that nobody asks for is certainly well-formed."""
+    """Return something if a value that is not needed is certainly well-formed."""
     return pa.nulls(0) if quoted else _column(span, quoted, pa.float64())
 
 

@@ -8,7 +8,7 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.formats.value_text import decimal_text, iso
+from penstock.connectors.formats.text_columns import decimal_text, iso
 
 _ESCAPED = r'["\\\x00-\x1f]'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -76,7 +76,8 @@ class Commands(Repository):
         """Return commands of a job, the newest first."""
         query = select(commands).where(commands.c.job == job)
         with self._reading() as connection:
-            return read_page(connection, query, (commands.c.id,), _command, cursor, limit)
+            found = read_page(connection, query, (commands.c.id,), Command, cursor, limit)
+        return Page(tuple(replace(one, id=str(one.id)) for one in found.items), found.next)
 
     def prune(self, now: float, keep: float = _DONE_SECONDS) -> int:
         """Delete commands that were finished long ago; return how many."""

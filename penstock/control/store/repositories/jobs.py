@@ -183,9 +183,21 @@ class Jobs(Repository):
         with self._writing() as connection:
             return connection.execute(query).rowcount > 0
 
+    def deleted(self) -> list[Job]:
+        """Return deleted jobs whose files may still exist."""
+        query = select(jobs).where(jobs.c.deleted_at.is_not(None), jobs.c.checkpoint.is_not(None))
+        with self._reading() as connection:
+            return [record(Job, row) for row in connection.execute(query)]
+
+    def files_removed(self, job: str) -> None:
+        """Note that the files of a deleted job are removed: it has no checkpoint any more."""
+        query = update(jobs).where(jobs.c.id == job, jobs.c.deleted_at.is_not(None)).values(checkpoint=None)
+        with self._writing() as connection:
+            connection.execute(query)
+
     def purge(self, now: float, keep: float = _DELETED_SECONDS) -> int:
         """Remove jobs that were deleted long ago, with all that is stored about them; return how many."""
-        old = jobs.c.deleted_at < now - keep
+        old = and_(jobs.c.deleted_at < now - keep, jobs.c.checkpoint.is_(None))
         with self._writing() as connection:
             connection.execute(delete(series).where(series.c.job.in_(select(jobs.c.id).where(old))))
             return connection.execute(delete(jobs).where(old)).rowcount

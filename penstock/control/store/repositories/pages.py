@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Column, Connection, Select, literal, tuple_
 
+from penstock.control.store.repositories.repository import record
 from penstock.errors import BadCursor
 
 Record = TypeVar("Record")
@@ -30,7 +31,7 @@ def read_page(
     connection: Connection,
     query: Select[*tuple[Any, ...]],
     keys: Sequence[Column[Any]],
-    kind: Callable[..., Record],
+    kind: type[Record],
     cursor: str | None,
     limit: int,
 ) -> Page[Record]:
@@ -41,7 +42,7 @@ def read_page(
         last = [literal(value, key.type) for key, value in zip(keys, values, strict=True)]
         query = query.where(tuple_(*keys) < tuple_(*last))
     rows = connection.execute(query.order_by(*[key.desc() for key in keys]).limit(limit + 1)).all()
-    items = tuple(kind(**row._asdict()) for row in rows[:limit])
+    items = tuple(record(kind, row) for row in rows[:limit])
     if len(rows) <= limit:
         return Page(items)
     return Page(items, encode_cursor([rows[limit - 1]._mapping[key.name] for key in keys]))

@@ -32,9 +32,14 @@ class Repository:
         self._clock = connections.clock
 
 
-def record(kind: Callable[..., Record], row: Any) -> Record:
-    """Return a row as a record; the names of its columns are those of the record's fields."""
-    return kind(**row._asdict())
+def record(kind: type[Record], row: Any) -> Record:
+    """Return a row as a record, a frozen dataclass; the names of its columns are those of the record's fields.
+
+    Without `__init__`, which sets one field after the other: that was most of the time of a list.
+    """
+    made = object.__new__(kind)
+    made.__dict__.update(zip(row._fields, row, strict=True))
+    return made
 
 
 def insert_into(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:

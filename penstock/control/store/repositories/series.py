@@ -91,6 +91,21 @@ class SeriesStore(Repository):
         with self._reading() as connection:
             return list(_series(connection.execute(query).all(), resolution))
 
+    def latest(self, metric: str, *, start: float, resolution: int) -> dict[str, list[tuple[float, float]]]:
+        """Return the last value of each bucket of a metric since a time, of all jobs that have it."""
+        query = (
+            select(series.c.job, points.c.bucket, points.c.last)
+            .join(points, points.c.series == series.c.id)
+            .where(series.c.metric == metric, series.c.node == "", points.c.resolution == resolution)
+            .where(points.c.bucket >= bucket_of(start, resolution))
+            .order_by(series.c.job, points.c.bucket)
+        )
+        found: dict[str, list[tuple[float, float]]] = {}
+        with self._reading() as connection:
+            for job, bucket, last in connection.execute(query):
+                found.setdefault(job, []).append((float(bucket), last))
+        return found
+
     def names(self, job: str) -> list[SeriesName]:
         """Return the series of a job."""
         query = select(series.c.job, series.c.metric, series.c.node).where(series.c.job == job)

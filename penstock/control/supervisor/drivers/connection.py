@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from penstock.storage.file_names import short_path
 
 Message = dict[str, Any]
 SOCKET = "driver.sock"
 _LONGEST_LINE = 4 * 1024 * 1024
 _REPLY_SECONDS = 10.0
 _SEND_SECONDS = 10.0
-_LONGEST_PATH = 100  # the system's limit is 104 to 108 bytes
 
 
 class DriverUnreachable(Exception):
@@ -99,16 +98,3 @@ async def _connect(folder: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWr
                 return await asyncio.open_unix_connection(path, limit=_LONGEST_LINE)
     except (OSError, TimeoutError) as error:
         raise DriverUnreachable(str(error) or "no answer") from error
-
-
-@contextlib.contextmanager
-def short_path(path: Path) -> Iterator[str]:
-    """Give a path of a socket that is within the system's limit: by the open folder where it is too long."""
-    if len(os.fsencode(path)) <= _LONGEST_PATH:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

@@ -4,25 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 LOG = "driver.log"
 START_LOG = "start.log"
+# As a driver of a pool writes it: penstock.driver.output.
+_LABEL = re.compile(r"\[job ([\w-]+)\] ")
 _POLL_SECONDS = 0.5
 _CHUNK = 64 * 1024
 _LONGEST_LINE = 64 * 1024
 
 
-def last_lines(folder: Path, count: int) -> list[str]:
+@dataclass(frozen=True)
+class LogOf:
+    """The log of a job: the folder of its driver, and its label in it if others share the driver."""
+
+    folder: Path
+    label: str | None = None
+
+    def shown(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines of the job without its label, and those without any: of the JVM, and of Python workers.
+
+        >>> list(LogOf(Path(), "a").shown(["[job a] 1", "[job b] 2", "INFO 3"]))
+        ['1', 'INFO 3']
+        """
+        for line in lines:
+            found = _LABEL.match(line) if self.label is not None else None
+            if found is None:
+                yield line
+            elif found[1] == self.label:
+                yield line[found.end() :]
+
+
+def last_lines(log: LogOf, count: int) -> list[str]:
     """Return the last lines of a driver's log, over its rotated files; what it printed before it had one, if none."""
     if count <= 0:
         return []
     found: deque[str] = deque(maxlen=count)
-    files = [folder / f"{LOG}.{number}" for number in (2, 1)]
-    for path in (folder / START_LOG, *files, folder / LOG):
-        found.extend(_tail(path, count))
+    files = [log.folder / f"{LOG}.{number}" for number in (2, 1)]
+    # Of a shared one, all are read: many lines may be those of others.
+    enough = count if log.label is None else sys.maxsize
+    for path in (log.folder / START_LOG, *files, log.folder / LOG):
+        found.extend(log.shown(_tail(path, enough)))
     return list(found)
 
 
@@ -33,7 +61,7 @@ def _tail(path: Path, count: int) -> list[str]:
             position = file.seek(0, os.SEEK_END)
             data = b""
             while position > 0 and data.count(b"\n") <= count:
-                step = min(_CHUNK, position)
+                step = min(max(_CHUNK, len(data)), position)
                 position -= step
                 file.seek(position)
                 data = file.read(step) + data
@@ -43,38 +71,39 @@ def _tail(path: Path, count: int) -> list[str]:
 
 
 async def follow_lines(
-    folder_of: Callable[[], Path | None], is_over: Callable[[], bool], count: int
+    log_of: Callable[[], LogOf | None], is_over: Callable[[], bool], count: int
 ) -> AsyncIterator[str]:
     """Yield the last lines, then new ones; goes on in the folder of the next run, until it is over.
 
     Both functions may block.
     """
-    folder = await asyncio.to_thread(folder_of)
+    log = await asyncio.to_thread(log_of)
     position = 0
-    if folder is not None:
+    if log is not None:
         # The position first: a line that is written meanwhile comes twice rather than never.
-        position = _size(folder / LOG)
-        for line in await asyncio.to_thread(last_lines, folder, count):
+        position = _size(log.folder / LOG)
+        for line in await asyncio.to_thread(last_lines, log, count):
             yield line
-    inode, rest = _inode(folder), b""
+    inode, rest = _inode(log), b""
     while True:
         over = await asyncio.to_thread(is_over)
-        current = await asyncio.to_thread(folder_of)
-        if current != folder or _inode(current) != inode:
-            folder, inode, position = current, _inode(current), 0
-        data = _read(folder, position)
+        current = await asyncio.to_thread(log_of)
+        if current != log or _inode(current) != inode:
+            log, inode, position = current, _inode(current), 0
+        data = _read(log, position)
         position += len(data)
         *lines, rest = (rest + data).split(b"\n")
-        for one in lines:
-            yield one.decode(errors="replace")[:_LONGEST_LINE]
+        texts = [one.decode(errors="replace") for one in lines]
+        for text in log.shown(texts) if log is not None else texts:
+            yield text[:_LONGEST_LINE]
         if over and not data:
             return
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _read(folder: Path | None, position: int) -> bytes:
+def _read(log: LogOf | None, position: int) -> bytes:
     try:
-        with open((folder or Path()) / LOG, "rb") as file:
+        with open((log.folder if log else Path()) / LOG, "rb") as file:
             file.seek(position)
             return file.read(16 * _CHUNK)
     except OSError:
@@ -88,8 +117,8 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _inode(folder: Path | None) -> int:
+def _inode(log: LogOf | None) -> int:
     try:
-        return (folder or Path()).joinpath(LOG).stat().st_ino
+        return (log.folder if log else Path()).joinpath(LOG).stat().st_ino
     except OSError:
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from penstock.control.machine.events import (
@@ -19,6 +19,8 @@ from penstock.control.machine.events import (
 from penstock.control.machine.failure import Failure
 from penstock.control.store.repositories.epochs import Epoch
 
+# The end of input is a watermark that no window reaches, of the year 9998.
+END_OF_INPUT = datetime(9998, 1, 1, tzinfo=UTC).timestamp()
 _UNKNOWN = Failure("DriverFailed", "the driver reported no error")
 
 
@@ -75,12 +77,41 @@ def epoch_of(message: Mapping[str, Any], job: str, run: str) -> Epoch:
     )
 
 
-_SHOWN = ("epoch", "rows_in", "rows_out", "late", "rejected", "rows_in_per_s", "duration_ms", "watermark", "lag")
+_SHOWN = (
+    "epoch",
+    "rows_in",
+    "rows_out",
+    "late",
+    "rejected",
+    "rows_in_per_s",
+    "duration_ms",
+    "watermark",
+    "lag",
+    "latency_ms",
+)
 
 
 def shown(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return what subscribers get of an epoch."""
-    return {name: message.get(name) for name in _SHOWN}
+    return {name: message.get(name) for name in _SHOWN} | watermark_of(message.get("watermark"))
+
+
+def shown_nodes(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what subscribers of one job get besides: its nodes, and the phases of the epoch."""
+    found = message.get("nodes") or {}
+    nodes = {name: {**node, **watermark_of(node.get("watermark"))} for name, node in found.items()}
+    return {"nodes": nodes, "phases": message.get("phases") or {}}
+
+
+def watermark_of(text: Any) -> dict[str, Any]:
+    """Return a watermark as responses have it: at the end of input there is none.
+
+    >>> watermark_of("9998-12-31T23:59:55+00:00"), watermark_of("2026-11-17T10:00:00+00:00")["ended_input"]
+    ({'watermark': None, 'ended_input': True}, False)
+    """
+    at = seconds(text)
+    ended = at is not None and at >= END_OF_INPUT
+    return {"watermark": None if ended else text, "ended_input": ended}
 
 
 def seconds(text: Any) -> float | None:

@@ -40,6 +40,7 @@ from penstock.control.supervisor.drivers.registry import Drivers
 from penstock.control.supervisor.event_bus import EventBus
 from penstock.control.supervisor.leader.adoption import adopt
 from penstock.control.supervisor.leader.assignments import share
+from penstock.control.supervisor.leader.file_removal import remove_files_of_deleted_jobs
 from penstock.control.supervisor.leader.instruction_handler import InstructionHandler
 from penstock.control.supervisor.leader.launching import Launching
 from penstock.control.supervisor.leader.recording import Recording
@@ -80,7 +81,7 @@ class ActiveManager:
         self._delivered: set[str] = set()
         self._wake = asyncio.Event()
         self._refused: str | None = None
-        self.launching = Launching(self, Secrets(options.data.secrets))
+        self.launching = Launching(self, Secrets(options.data.secrets, stored=store.secrets.value))
         self._handler = InstructionHandler(self, self.launching)
         self._watchdog = Watchdog(self)
 
@@ -166,12 +167,13 @@ class ActiveManager:
         states = [str(state) for state in applied.states]
         error = applied.machine.error.summary if applied.machine.error else None
         path = " -> ".join(states) or "deleted"
+        ends: dict[str, Any] = {"from": str(applied.before), "to": str(applied.machine.state)}
         _logger.info("job %s (%s): %s: %s", applied.job.name, applied.job.id, path, applied.cause)
         self.bus.publish(
             "deleted" if applied.machine.deleted else "state",
             applied.job.id,
             name=applied.job.name,
-            **{"from": str(applied.before), "to": str(applied.machine.state)},
+            **ends,
             states=states,
             cause=applied.cause,
             error=error,
@@ -234,6 +236,8 @@ class ActiveManager:
 
     async def _prune(self) -> None:
         while True:
+            # First at the start: a manager may have been killed before it had removed the files of a deleted job.
+            await asyncio.to_thread(remove_files_of_deleted_jobs, self.options.data, self.store)
             await asyncio.sleep(_PRUNE_SECONDS)
             await asyncio.to_thread(self.store.prune)
 
@@ -266,7 +270,7 @@ class ActiveManager:
         stored = self.jobs.get(job)
         is_epoch = message.get("kind") == "epoch"
         if is_epoch and stored is not None and self.recording.take_epoch(stored, run, message):
-            self.bus.publish("epoch", job, **driver_reports.shown(message))
+            self.bus.publish("epoch", job, detail=driver_reports.shown_nodes(message), **driver_reports.shown(message))
         event = driver_reports.event_of(message, run, self.options.data.job_savepoints(job))
         if event is not None:
             self.put(job, event)

@@ -18,6 +18,7 @@ from penstock.control.supervisor.drivers.registry import end_orphans, find_proce
 from penstock.control.supervisor.leader.assignments import group_of, job_settings
 from penstock.control.supervisor.leader.term import Term
 from penstock.control.supervisor.leader.transitions import machine_job
+from penstock.control.supervisor.pending_submissions import remove_abandoned
 
 _logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ async def adopt(term: Adopter) -> None:
         if term.machines[job.id].run is not None:
             await _adopt_run(term, job, term.machines[job.id], runs)
     await asyncio.to_thread(_end_lost_runs, term, runs)
+    await asyncio.to_thread(remove_abandoned, term.options.data, term.store)
     orphans = await asyncio.to_thread(end_orphans, term.options.data, [driver.name for driver in term.drivers])
     if orphans:
         _logger.info("drivers without a job were ended: %s", ", ".join(orphans))

@@ -17,10 +17,11 @@ from penstock.control.supervisor.data_folder import DataFolder
 from penstock.control.supervisor.drivers.driver import Group
 from penstock.errors import BadValue, PenstockError, SettingsError
 from penstock.masking import is_secret
-from penstock.settings import Settings
+from penstock.settings import Settings, cores
 from penstock.storage.durable_files import replace_file
 
 ASSIGNMENT = "assignment.json"
+_EXECUTOR_CORES = "spark.executor.cores"
 _HEAP = "spark.driver.memory"
 _MIB = 1024**2
 # Reserved for a job that names no memory. It is not limited to it: most jobs need less, and few need more.
@@ -79,13 +80,43 @@ def job_settings(
     for name, value in own.items():
         before = merged.get(name)
         merged[name] = {**before, **value} if isinstance(before, Mapping) and isinstance(value, Mapping) else value
-    heap = memory_bytes(memory) * 6 // 10 if memory else GIB
-    merged["spark"] = {_HEAP: f"{heap // _MIB}m", **_options(merged.get("spark"))}
     if parallelism is not None:
         merged["parallelism"] = parallelism
         if merged.get("state") == "rocksdb":
             merged.setdefault("state_partitions", parallelism)
+    heap = memory_bytes(memory) * 6 // 10 if memory else GIB
+    given = _options(merged.get("spark"))
+    tasks = _positive(merged.get("parallelism"), cores())
+    on_cluster = cluster_options(str(merged.get("spark_master") or ""), tasks, given)
+    merged["spark"] = {_HEAP: f"{heap // _MIB}m", **on_cluster, **given}
     return merged
+
+
+def cluster_options(master: str, parallelism: int, given: Mapping[str, Any]) -> dict[str, str]:
+    """Return how many executors a job has on a cluster: as many cores as its parallelism, and no more.
+
+    Without it an application takes all cores of a standalone cluster, and two executors on Kubernetes.
+
+    >>> cluster_options("spark://a:7077", 4, {}), cluster_options("local[2]", 4, {})
+    ({'spark.cores.max': '4'}, {})
+    """
+    if master.startswith("spark://"):
+        return {"spark.cores.max": str(parallelism)}
+    if not master.startswith("k8s://"):
+        return {}
+    per_executor = _positive(given.get(_EXECUTOR_CORES), 1)
+    # The driver is a process here, whatever the cluster would like.
+    return {
+        "spark.submit.deployMode": "client",
+        _EXECUTOR_CORES: str(per_executor),
+        "spark.executor.instances": str(-(-parallelism // per_executor)),
+    }
+
+
+def _positive(value: Any, otherwise: int) -> int:
+    """Read a number that a user has set; the driver reports what is wrong with it."""
+    text = str(value)
+    return int(text) if text.isdecimal() and int(text) > 0 else otherwise
 
 
 def _options(value: Any) -> Mapping[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
@@ -25,6 +24,7 @@ from penstock.control.machine.job import Job
 from penstock.control.supervisor.drivers.connection import Message
 from penstock.control.supervisor.drivers.driver import Driver
 from penstock.control.supervisor.drivers.processes import kill_all
+from penstock.control.supervisor.leader.file_removal import remove_files_of_deleted_jobs
 from penstock.control.supervisor.leader.launching import Launching
 from penstock.control.supervisor.leader.term import SLOTS, Term
 
@@ -67,7 +67,8 @@ class InstructionHandler:
             case FinishCommand(command, ok, message):
                 self._term.bus.publish("command", job, command=command, ok=ok, message=message)
             case RemoveFiles():
-                self._spawn(asyncio.to_thread(self._remove_files, job))
+                options, store = self._term.options, self._term.store
+                self._spawn(asyncio.to_thread(remove_files_of_deleted_jobs, options.data, store))
             case _:
                 pass
 
@@ -117,15 +118,6 @@ class InstructionHandler:
         timer = self._timers.pop(job, None)
         if timer is not None:
             timer.cancel()
-
-    def _remove_files(self, job: str) -> None:
-        """Delete what belongs to a job; its savepoints are kept."""
-        data = self._term.options.data
-        shutil.rmtree(data.versions(job), ignore_errors=True)
-        for folder in data.runs.glob(f"{job}-*"):
-            shutil.rmtree(folder, ignore_errors=True)
-        if data.checkpoints_url is None:
-            shutil.rmtree(data.checkpoint(job), ignore_errors=True)
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.create_task(_logged(work))

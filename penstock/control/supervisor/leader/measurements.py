@@ -23,7 +23,10 @@ _GAUGES = {
     "state_bytes": "state_size_bytes",
     "lag": "source_lag_rows",
 }
-_NEWEST = ("epoch", "duration_ms", "watermark", "phases")
+_NODE_GAUGES = {"state_rows": "state_rows", "state_bytes": "state_size_bytes"}
+_NEWEST = ("epoch", "duration_ms", "rows_in_per_s", "watermark", "phases", "latency_ms")
+# So many epochs between two samples; of more, the newest count.
+_MOST_LATENCIES = 1_000
 _TOTALS = ("rows_in", "rows_out", "late", "rejected", "filtered")
 # Phases of an epoch in which its checkpoint is written, as Spark names them.
 _CHECKPOINT_PHASES = ("walCommit", "commitOffsets")
@@ -43,6 +46,8 @@ class JobMeasurements:
     busy_ms: float = 0.0
     _sampled: tuple[float, float, float] | None = None
     partition_lags: dict[tuple[str, str], float] = field(default_factory=dict)
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    latencies: list[Mapping[str, float]] = field(default_factory=list)
 
     def take_progress(self, progress: Mapping[str, Any]) -> None:
         """Take what a heartbeat has of the job: totals and the newest epoch."""
@@ -61,10 +66,14 @@ class JobMeasurements:
         self.progress |= {name: totals[name] for name in _TOTALS if name in totals}
         self.progress |= {name: message[name] for name in _NEWEST if name in message}
         self._take_lags(message)
+        if isinstance(message.get("nodes"), Mapping):
+            self.nodes = dict(message["nodes"])
         number = int(message.get("epoch", -1))
         if number <= self.newest_epoch:
             return False
         self.newest_epoch = number
+        if message.get("latency_ms"):
+            self.latencies = [*self.latencies[-_MOST_LATENCIES:], message["latency_ms"]]
         self.latency.add(float(message.get("duration_ms") or 0) / 1000)
         self.busy_ms += float(message.get("duration_ms") or 0)
         written = checkpoint_ms(message.get("phases"))
@@ -90,6 +99,11 @@ class JobMeasurements:
         yield "rows_per_second", (rows - before[1]) / (now - before[0])
         yield "busy_ratio", min((self.busy_ms - before[2]) / 1000 / (now - before[0]), 1.0)
 
+    def take_latencies(self) -> list[Mapping[str, float]]:
+        """Return the end-to-end latencies of the epochs since the last call."""
+        found, self.latencies = self.latencies, []
+        return found
+
     def values(self) -> Iterator[tuple[str, float]]:
         """Yield the metrics that have one value for the whole job."""
         for name, metric in _GAUGES.items():
@@ -98,6 +112,13 @@ class JobMeasurements:
                 yield metric, float(value)
         if self.memory:
             yield "memory_bytes", float(self.memory)
+
+    def node_values(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the metrics of single nodes: metric, node and value."""
+        for node, figures in self.nodes.items():
+            for name, metric in _NODE_GAUGES.items():
+                if figures.get(name) is not None:
+                    yield metric, node, float(figures[name])
 
 
 def checkpoint_ms(phases: Any) -> float | None:
@@ -139,6 +160,11 @@ class Measurements:
         if known is not None:
             for metric, value in (*known.values(), *known.rates(now)):
                 yield StoredSample(status.id, metric, now, value)
+            for metric, node, value in known.node_values():
+                yield StoredSample(status.id, metric, now, value, node)
+            for latency in known.take_latencies():
+                for name, value in latency.items():
+                    yield StoredSample(status.id, f"latency_{name}_ms", now, float(value))
             if status.parallelism is not None:
                 yield StoredSample(status.id, "parallelism", now, float(status.parallelism))
             duration = known.progress.get("duration_ms")
@@ -159,8 +185,11 @@ class Measurements:
         known = self.jobs.get(status.id)
         if known is not None:
             yield from (Sample(metric, value, labels) for metric, value in known.values())
+            yield from (Sample(metric, value, {**labels, "node": node}) for metric, node, value in known.node_values())
             yield Sample("rows_per_second", float(known.progress.get("rows_in_per_s") or 0), labels)
             yield Sample("processing_latency_seconds", known.latency, labels)
+            for percentile, value in (known.progress.get("latency_ms") or {}).items():
+                yield Sample(f"latency_{percentile}_ms", float(value), labels)
             yield Sample("checkpoint_duration_seconds", known.checkpoint, labels)
             for (source, partition), rows in known.partition_lags.items():
                 yield Sample("source_partition_lag_rows", rows, {**labels, "source": source, "partition": partition})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.control.machine.events import Event, SavepointCreated, SavepointFailed
 from penstock.control.store.repositories.epochs import Epoch
 from penstock.control.store.repositories.jobs import Job as StoredJob
+from penstock.control.store.repositories.nodes import NodeFigures
 from penstock.control.store.repositories.savepoints import Savepoint
 from penstock.control.store.rollup import Sample
 from penstock.control.store.store import Store
@@ -23,6 +25,27 @@ _MOST_EPOCHS = 10_000
 _logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    """What is stored together."""
+
+    epochs: list[Epoch]
+    first_epochs: Mapping[str, int]
+    savepoints: list[Savepoint]
+    progress: Mapping[str, dict[str, Any]]
+    nodes: Mapping[str, NodeFigures]
+    samples: list[Sample]
+
+    def __bool__(self) -> bool:
+        return bool(self.epochs or self.savepoints or self.progress or self.nodes or self.samples)
+
+    @property
+    def jobs(self) -> set[str]:
+        """The jobs that something is to be stored of, but for samples."""
+        named = (*(epoch.job for epoch in self.epochs), *(savepoint.job for savepoint in self.savepoints))
+        return {*self.progress, *self.nodes, *named}
+
+
 class Recording:
     """What waits to be stored, and the measurements of all jobs. It outlives the terms of its manager."""
 
@@ -31,6 +54,7 @@ class Recording:
         self._epochs: list[Epoch] = []
         self._savepoints: list[Savepoint] = []
         self._progress: dict[str, dict[str, Any]] = {}
+        self._nodes: dict[str, NodeFigures] = {}
         self._first_epochs: dict[str, int] = {}
 
     def take_epoch(self, job: StoredJob, run: str, message: Mapping[str, Any]) -> bool:
@@ -43,14 +67,18 @@ class Recording:
             self._first_epochs[job.id] = epoch.number
         self._epochs = [*self._epochs[-_MOST_EPOCHS:], epoch]
         self._progress[job.id] = dict(measured.progress)
+        if message.get("nodes"):
+            self._nodes[job.id] = NodeFigures(job=job.id, epoch=epoch.number, at=epoch.at, nodes=measured.nodes)
         return True
 
     def take_progress(self, job: StoredJob, progress: Mapping[str, Any]) -> None:
         """Take what a heartbeat says of a job."""
         measured = self.measurements.of(job.id, job.name)
-        if measured.progress != progress:
+        is_older = measured.run == job.run and int(progress.get("epoch", -1)) < measured.newest_epoch
+        # Heartbeats come every few seconds: what an epoch has reported meanwhile is newer.
+        if measured.progress != progress and not is_older:
             measured.take_progress(progress)
-            self._progress[job.id] = dict(progress)
+            self._progress[job.id] = _with_epoch(progress, job.progress or {})
 
     def take_savepoint(self, job: StoredJob, event: Event, folder: str) -> None:
         """Take a savepoint that a driver has created, or failed to create."""
@@ -76,6 +104,7 @@ class Recording:
         """Forget a deleted job."""
         self.measurements.forget(job)
         self._progress.pop(job, None)
+        self._nodes.pop(job, None)
         self._epochs = [epoch for epoch in self._epochs if epoch.job != job]
         self._savepoints = [one for one in self._savepoints if one.job != job]
 
@@ -97,16 +126,22 @@ class Recording:
 
     async def flush(self, store: Store, token: int, samples: Iterable[Sample] = ()) -> None:
         """Store what waits."""
-        epochs, savepoints, progress = self._epochs, self._savepoints, self._progress
-        series = list(samples)
-        if not (epochs or savepoints or progress or series):
+        waiting = _Waiting(
+            self._epochs, self._first_epochs, self._savepoints, self._progress, self._nodes, list(samples)
+        )
+        if not waiting:
             return
-        first, self._first_epochs = self._first_epochs, {}
-        self._epochs, self._savepoints, self._progress = [], [], {}
-        await asyncio.to_thread(_write, store, token, epochs, first, savepoints, progress, series)
+        self._first_epochs, self._epochs, self._savepoints, self._progress, self._nodes = {}, [], [], {}, {}
+        await asyncio.to_thread(_write, store, token, waiting)
 
     def _samples(self, jobs: Iterable[StoredJob], now: float) -> list[Sample]:
         return [sample for job in jobs for sample in self.measurements.stored_samples(status(job), now)]
+
+
+def _with_epoch(progress: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a heartbeat says; before the first epoch of a run, with the newest of the run before."""
+    is_new = progress.get("epoch") is None or progress["epoch"] < 0
+    return {**progress, "epoch": before.get("epoch", -1)} if is_new else dict(progress)
 
 
 def status(job: StoredJob) -> JobStatus:
@@ -114,27 +149,19 @@ def status(job: StoredJob) -> JobStatus:
     return JobStatus(job.id, job.state, job.restarts, job.started_at if job.run else None, job.parallelism)
 
 
-def _write(
-    store: Store,
-    token: int,
-    epochs: list[Epoch],
-    first: Mapping[str, int],
-    savepoints: list[Savepoint],
-    progress: Mapping[str, dict[str, Any]],
-    samples: list[Sample],
-) -> None:
+def _write(store: Store, token: int, waiting: _Waiting) -> None:
     with store.begin(token) as write:
-        named = {*progress, *(epoch.job for epoch in epochs), *(savepoint.job for savepoint in savepoints)}
-        existing = {job for job in named if write.jobs.find(job)}
-        for job, number in first.items():
+        existing = {job for job in waiting.jobs if write.jobs.find(job)}
+        for job, number in waiting.first_epochs.items():
             if job in existing:
                 # A run that was restored from a savepoint counts from there again.
                 write.epochs.forget_after(job, number - 1)
-        write.epochs.add(epoch for epoch in epochs if epoch.job in existing)
-        for savepoint in savepoints:
+        write.epochs.add(epoch for epoch in waiting.epochs if epoch.job in existing)
+        for savepoint in waiting.savepoints:
             if savepoint.job in existing:
                 write.savepoints.put(savepoint)
-        for job, values in progress.items():
+        for job, values in waiting.progress.items():
             if job in existing:
                 write.jobs.update(job, progress=values)
-        write.series.record(samples)
+        write.nodes.put(figures for job, figures in waiting.nodes.items() if job in existing)
+        write.series.record(waiting.samples)

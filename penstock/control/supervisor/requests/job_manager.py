@@ -7,18 +7,20 @@ import os
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import psutil
 
-from penstock.control.api.access import AuditEntry, NewToken, Token, TokenRequest
+from penstock.control.api.access import AuditEntry, NewToken, Secret, Token, TokenRequest
 from penstock.control.api.cluster import Check, Cluster, Driver, Readiness
 from penstock.control.api.commands import Command, Kind
+from penstock.control.api.differences import Difference
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
 from penstock.control.api.jobs import Job, JobFilter, Plan, Submission, Update, Version
+from penstock.control.api.nodes import NodeList, PlanPreview
 from penstock.control.api.pages import Page, Paging
-from penstock.control.api.series import Series, SeriesQuery
+from penstock.control.api.samples import Diverted, DivertedQuery, NodeSample, Replay, Replayed
+from penstock.control.api.series import Series, SeriesQuery, Sparkline, SparklineQuery
 from penstock.control.api.state import StateQuery, StateTable
 from penstock.control.api.version import VERSION
 from penstock.control.machine.states import LIVE, JobState
@@ -30,21 +32,26 @@ from penstock.control.store.repositories.jobs import Job as StoredJob
 from penstock.control.store.repositories.leases import MANAGER
 from penstock.control.store.store import Store
 from penstock.control.supervisor.capacity import NOTHING
-from penstock.control.supervisor.drivers.logs import follow_lines, last_lines
+from penstock.control.supervisor.drivers.logs import LogOf, follow_lines, last_lines
 from penstock.control.supervisor.drivers.registry import folder_of
 from penstock.control.supervisor.event_bus import Subscription
-from penstock.control.supervisor.leader.assignments import share
+from penstock.control.supervisor.leader.assignments import allowed_label, share
 from penstock.control.supervisor.leader.leadership import Leadership
 from penstock.control.supervisor.leader.recording import status
 from penstock.control.supervisor.options import Options
 from penstock.control.supervisor.requests import job_views as views
+from penstock.control.supervisor.requests import node_views
+from penstock.control.supervisor.requests.job_requests import JobRequests
+from penstock.control.supervisor.requests.sources import entry_text
 from penstock.control.supervisor.requests.state_lookups import look_up
 from penstock.control.supervisor.requests.submissions import Submissions
-from penstock.errors import PenstockError, UnknownJob, choices
+from penstock.control.supervisor.requests.version_differences import difference
+from penstock.errors import PenstockError, RequestRefused, UnknownJob, choices
 from penstock.observe.page import Sample, render
 
 _NAMES_IN_HINT = 200
 _LOG_SECONDS = 1.0
+_MOST_POINTS = 60
 
 
 class JobManager:
@@ -53,7 +60,9 @@ class JobManager:
     def __init__(self, store: Store, options: Options, leadership: Leadership, access: Access) -> None:
         self._store, self._options, self._leadership, self._access = store, options, leadership, access
         self._submissions = Submissions(store, options)
+        self._requests = JobRequests(options)
         self._started = time.time()
+        self._views = views.JobViews()
 
     # --- requests ----------------------------------------------------------------------------------
 
@@ -62,6 +71,10 @@ class JobManager:
         job, created = self._submissions.submit(submission, source, caller, key)
         self._leadership.wake()
         return Submitted(views.job_view(job), created)
+
+    def preview(self, submission: Submission, source: Source) -> PlanPreview:
+        """Check the plan as `submit` does, and store nothing."""
+        return node_views.preview(self._submissions.check(submission, source))
 
     def request(self, job: str, kind: Kind, arguments: Mapping[str, Any], caller: Caller) -> Command:
         """Store a command."""
@@ -82,11 +95,11 @@ class JobManager:
         found = self._store.jobs.page(
             states=filters.state, name=filters.name, cursor=filters.cursor, limit=filters.limit
         )
-        return views.page(found, views.job_view)
+        return views.page(found, self._views)
 
     def get_job(self, job: str) -> Job:
         """Return a job."""
-        return views.job_view(self._find(job))
+        return self._views(self._find(job))
 
     def plan(self, job: str, version: int | None) -> Plan:
         """Return the plan of a version, or of the present one."""
@@ -94,10 +107,29 @@ class JobManager:
         stored = self._store.versions.get(found.id, version or found.version)
         return Plan(job=found.id, version=stored.number, plan=stored.plan or {})
 
+    def nodes(self, job: str, version: int | None) -> NodeList:
+        """Return the nodes of a version's plan."""
+        found = self._find(job)
+        stored = self._store.versions.get(found.id, version or found.version)
+        figures = self._store.nodes.find(found.id) if stored.number == found.version else None
+        return node_views.node_list(stored, found, figures)
+
     def versions(self, job: str, paging: Paging) -> Page[Version]:
         """Return the versions of a job, the newest first."""
         found = self._store.versions.page(self._find(job).id, paging.cursor, paging.limit)
         return views.page(found, views.version_view)
+
+    def difference(self, job: str, version: int, to: int | None) -> Difference:
+        """Return what differs between two versions."""
+        found = self._find(job)
+        before, after = (self._store.versions.get(found.id, number) for number in (version, to or found.version))
+        return difference(before, after, found.labels.get(allowed_label(after.number), "").split())
+
+    def version_source(self, job: str, version: int) -> str:
+        """Return the entry file of a version."""
+        found = self._find(job)
+        stored = self._store.versions.get(found.id, version)
+        return entry_text(self._options.data, found.id, stored.number, stored.entry)
 
     def epochs(self, job: str, paging: Paging) -> Page[Epoch]:
         """Return the epochs of a job, the newest first."""
@@ -137,8 +169,8 @@ class JobManager:
 
     def logs(self, job: str, tail: int) -> list[str]:
         """Return the last lines of a job's log."""
-        folder = self._log_folder(self._find(job).id)
-        return last_lines(folder, tail) if folder is not None else []
+        log = self._log_of(self._find(job))
+        return last_lines(log, tail) if log is not None else []
 
     def follow_logs(self, job: str, tail: int) -> AsyncIterator[str]:
         """Yield the last lines, then new ones, until the job is deleted or in a final state."""
@@ -147,11 +179,12 @@ class JobManager:
             found = self._store.jobs.find(job) or self._store.jobs.named(job)
             return found is None or JobState(found.state).is_final
 
-        return follow_lines(lambda: self._log_folder(self._find(job).id), is_over, tail)
+        return follow_lines(lambda: self._log_of(self._find(job)), is_over, tail)
 
-    def _log_folder(self, job: str) -> Path | None:
-        runs = self._store.runs.page(job, limit=1).items
-        return folder_of(self._options.data, runs[0].id, runs[0].socket) if runs else None
+    def _log_of(self, job: StoredJob) -> LogOf | None:
+        runs = self._store.runs.page(job.id, limit=1).items
+        label = job.id if job.pool is not None else None
+        return LogOf(folder_of(self._options.data, runs[0].id, runs[0].socket), label) if runs else None
 
     def series(self, job: str, query: SeriesQuery) -> list[Series]:
         """Return metrics of a job."""
@@ -164,10 +197,46 @@ class JobManager:
         )
         return views.series_views(found)
 
+    def sparklines(self, query: SparklineQuery) -> list[Sparkline]:
+        """Return one metric of all jobs that have it, over the last minutes."""
+        start = time.time() - 60 * query.minutes
+        found = self._store.series.latest(query.name, start=start, resolution=views.sparkline_resolution(query.minutes))
+        return [Sparkline(job=job, points=points[-_MOST_POINTS:]) for job, points in found.items() if job]
+
     def state(self, job: str, query: StateQuery) -> StateTable:
         """Return rows of the state of a job."""
         stored = self._find(job)
         return look_up(self._options.data, stored.checkpoint or self._options.data.checkpoint(stored.id), query)
+
+    def sample(self, job: str, node: str, limit: int) -> NodeSample:
+        """Return some rows of a node; of one with state, rows of the state."""
+        found = self._find(job)
+        version = self._store.versions.get(found.id, found.version)
+        nodes = {one.name: one for one in node_views.node_views(version.plan or {})}
+        if node not in nodes:
+            message = f"job {found.name!r} has no node {node!r}"
+            raise UnknownJob(message, hint=choices("nodes", nodes, node))
+        if nodes[node].stateful:
+            table = self.state(found.id, StateQuery(node=node, limit=limit))
+            return NodeSample(columns=table.columns, rows=table.rows, source="state", note=f"after epoch {table.epoch}")
+        return NodeSample(**self._requests.ask(found, version, "sample", node=node, limit=limit))
+
+    def diverted(self, job: str, query: DivertedQuery) -> Diverted:
+        """Return the newest rejected or late rows."""
+        found = self._find(job)
+        version = self._store.versions.get(found.id, found.version)
+        return Diverted(**self._requests.ask(found, version, "diverted", kind=query.kind, limit=query.limit))
+
+    def replay(self, job: str, request: Replay) -> Replayed:
+        """Send rejected rows back to their source."""
+        found = self._find(job)
+        if request.kind == "late":
+            message = "late rows cannot be replayed: they would be late again"
+            raise RequestRefused(
+                message, hint="to count them, restore a savepoint with a larger delay, or run a new job"
+            )
+        version = self._store.versions.get(found.id, found.version)
+        return Replayed(**self._requests.ask(found, version, "replay", limit=request.limit))
 
     def _find(self, job: str) -> StoredJob:
         found = self._store.jobs.find(job) or self._store.jobs.named(job)
@@ -265,6 +334,20 @@ class JobManager:
         if not self._access.revoke(token):
             message = f"there is no token {token!r}"
             raise UnknownJob(message, hint="penstock token list shows them")
+
+    def secrets(self) -> list[Secret]:
+        """Return all secrets in the store, without values."""
+        return [views.secret_view(secret) for secret in self._store.secrets.all()]
+
+    def set_secret(self, name: str, value: str, caller: Caller) -> Secret:
+        """Set a secret, or change it."""
+        return views.secret_view(self._store.secrets.put(name, value, caller.name))
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a secret by its name."""
+        if not self._store.secrets.delete(name):
+            message = f"there is no secret {name!r} in the store"
+            raise UnknownJob(message, hint="penstock secret list shows them")
 
     def record(self, entry: AuditEntry) -> None:
         """Add an entry to the audit log."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from penstock.control.api.access import AuditEntry, Token
+from penstock.control.api.access import AuditEntry, Secret, Token
 from penstock.control.api.commands import Command
 from penstock.control.api.history import Checkpoint, Epoch, JobException, Savepoint, Transition
 from penstock.control.api.jobs import Job, JobError, Version
@@ -23,9 +23,11 @@ from penstock.control.store.repositories import (
     transitions,
     versions,
 )
+from penstock.control.store.repositories import secrets as stored_secrets
 from penstock.control.store.repositories import tokens as stored_tokens
 from penstock.control.store.repositories.pages import Page as StoredPage
-from penstock.control.supervisor.drivers.reports import seconds
+from penstock.control.store.rollup import RETENTION
+from penstock.control.supervisor.drivers.reports import END_OF_INPUT, seconds
 
 Record = TypeVar("Record")
 View = TypeVar("View")
@@ -37,11 +39,17 @@ def at(value: float | None) -> datetime | None:
 
 
 def time_of(value: float) -> datetime:
-    """Return seconds since 1970 as a time; the end of input is the last one that there is."""
+    """Return seconds since 1970 as a time, or the last one that there is."""
     try:
         return datetime.fromtimestamp(value, UTC)
     except (ValueError, OverflowError, OSError):
         return datetime.max.replace(tzinfo=UTC)
+
+
+def watermark(value: float | None) -> dict[str, Any]:
+    """Return the fields of a watermark; at the end of input there is none."""
+    ended = value is not None and value >= END_OF_INPUT
+    return {"watermark": None if ended else at(value), "ended_input": ended}
 
 
 def page(found: StoredPage[Record], view: Callable[[Record], View]) -> Page[View]:
@@ -70,7 +78,7 @@ def job_view(job: jobs.Job) -> Job:
         lag=progress.get("lag"),
         rows_per_second=progress.get("rows_in_per_s") if runs else None,
         epoch=_epoch(progress.get("epoch")),
-        watermark=at(seconds(progress.get("watermark"))),
+        **watermark(seconds(progress.get("watermark"))),
         checkpoint=job.checkpoint,
         waiting_for=job.reason,
         restart_at=at(machine.get("restart_at")),
@@ -85,6 +93,25 @@ def job_view(job: jobs.Job) -> Job:
         settings=job.settings,
         arguments=job.arguments,
     )
+
+
+class JobViews:
+    """The views of jobs, kept until their rows change: most jobs of a long list have ended."""
+
+    def __init__(self, most: int = 2_000) -> None:
+        self._most = most
+        self._views: dict[str, tuple[float, Job]] = {}
+
+    def __call__(self, job: jobs.Job) -> Job:
+        """Return the view of a job; every change of a row changes its `updated_at`."""
+        known = self._views.get(job.id)
+        if known is not None and known[0] == job.updated_at:
+            return known[1]
+        if len(self._views) >= self._most:
+            self._views = {}
+        made = job_view(job)
+        self._views[job.id] = (job.updated_at, made)
+        return made
 
 
 def _epoch(newest: int | None) -> int | None:
@@ -129,7 +156,7 @@ def epoch_view(epoch: epochs.Epoch) -> Epoch:
         rejected=epoch.rejected,
         duration_ms=epoch.duration_ms,
         phases=epoch.phases or {},
-        watermark=at(epoch.watermark),
+        **watermark(epoch.watermark),
     )
 
 
@@ -186,6 +213,25 @@ def series_views(found: Iterable[series.Series]) -> list[Series]:
         )
         for one in found
     ]
+
+
+def secret_view(secret: stored_secrets.Secret) -> Secret:
+    """Return a secret, which has no value here."""
+    return Secret(
+        name=secret.name,
+        created_at=time_of(secret.created_at),
+        updated_at=time_of(secret.updated_at),
+        updated_by=secret.updated_by,
+    )
+
+
+def sparkline_resolution(minutes: int) -> int:
+    """Return the finest resolution that has at most 60 points in so many minutes.
+
+    >>> sparkline_resolution(10), sparkline_resolution(11), sparkline_resolution(60), sparkline_resolution(1_440)
+    (10, 60, 60, 600)
+    """
+    return next((length for length in RETENTION if minutes <= length), max(RETENTION))
 
 
 def token_view(token: stored_tokens.Token) -> Token:

@@ -37,11 +37,15 @@ _SHOWN_LINES = 5
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """The plan of a pipeline, its name, and the nodes whose state in the job's checkpoint it would lose."""
+    """The plan of a pipeline, its name, and the nodes whose state in the job's checkpoint it would lose.
+
+    `explain` is the text that `penstock explain` prints.
+    """
 
     pipeline: str
     plan: dict[str, Any]
     lost: tuple[str, ...] = ()
+    explain: str = ""
 
 
 def check_plan(assignment: Mapping[str, Any], seconds: float) -> CheckedPlan:
@@ -97,12 +101,14 @@ def _read(answer: str, complaint: str, code: int) -> CheckedPlan:
         message = f"building the plan ended with code {code}"
         raise BadEntry(message, hint=last or "the entry file must define a pipeline and return") from None
     if not found.get("ok"):
-        raise _error(found.get("error") or {})
+        raise error_of(found.get("error") or {})
     changes = found.get("changes") or {}
-    return CheckedPlan(str(found["pipeline"]), found["plan"], tuple(changes.get("lost") or ()))
+    return CheckedPlan(
+        str(found["pipeline"]), found["plan"], tuple(changes.get("lost") or ()), str(found.get("explain", ""))
+    )
 
 
-def _error(described: Mapping[str, Any]) -> PenstockError:
+def error_of(described: Mapping[str, Any]) -> PenstockError:
     """Return the error that the child has described, as the class that it had there."""
     kind = getattr(errors, str(described.get("type")), None)
     known = kind if isinstance(kind, type) and issubclass(kind, PenstockError) else BadEntry

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from penstock.control.security.archives import unpack
 from penstock.control.supervisor.data_folder import DataFolder, disk_full
-from penstock.errors import BadEntry, choices
+from penstock.control.supervisor.pending_submissions import remove_version
+from penstock.errors import BadEntry, UnknownJob, choices
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py")
 _ENTRY_NAME = re.compile(r"[^\W\d]\w*")
@@ -49,18 +50,21 @@ def store_source(
         files = _write(folder, filename, content)
         return StoredSource(folder, _entry(files, entry), hashlib.sha256(content).hexdigest())
     except BaseException as error:
-        remove_source(data, job, number)
+        remove_version(data, job, number)
         full = disk_full(error, folder) if isinstance(error, OSError) else None
         if full is not None:
             raise full from error
         raise
 
 
-def remove_source(data: DataFolder, job: str, number: int) -> None:
-    """Remove the folder of a version that was not accepted."""
-    shutil.rmtree(data.version(job, number), ignore_errors=True)
-    if number == 1:
-        shutil.rmtree(data.versions(job), ignore_errors=True)
+def entry_text(data: DataFolder, job: str, number: int, entry: str) -> str:
+    """Return the entry file of a version as text."""
+    path = data.version(job, number) / entry.partition(":")[0]
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:
+        message = f"the source of version {number} is not on this machine"
+        raise UnknownJob(message, hint="ask the job manager that it was submitted to") from None
 
 
 def _write(folder: Path, filename: str, content: bytes) -> list[str]:

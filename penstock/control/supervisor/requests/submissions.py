@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from penstock.control.api.commands import Command, Kind
@@ -19,10 +20,11 @@ from penstock.control.store.store import Store
 from penstock.control.supervisor.leader.assignments import allowed_label, job_settings, memory_bytes
 from penstock.control.supervisor.leader.transitions import machine_job
 from penstock.control.supervisor.options import Options
+from penstock.control.supervisor.pending_submissions import Pending, pending, remove_version
 from penstock.control.supervisor.requests.job_views import command_view
 from penstock.control.supervisor.requests.plan_checks import CheckedPlan, check_plan
-from penstock.control.supervisor.requests.sources import StoredSource, remove_source, store_source
-from penstock.errors import CheckpointMismatch, RequestRefused
+from penstock.control.supervisor.requests.sources import StoredSource, store_source
+from penstock.errors import CheckpointMismatch, RequestRefused, StoreUnavailable
 
 
 class Submissions:
@@ -40,12 +42,26 @@ class Submissions:
             return known, False
         policies = _policies(submission)
         job = new_id()
-        stored = store_source(self._options.data, job, 1, source.filename, source.content, submission.entry)
-        try:
+        with self._pending(job) as mark, self._stored(mark, job, 1, source, submission.entry) as stored:
             checked = self._check(job, stored, submission.settings, submission.arguments, submission.memory)
             return self._create(job, submission, policies, stored, checked, caller, key)
+
+    def _pending(self, job: str) -> AbstractContextManager[Pending]:
+        self._options.data.check_space()
+        return pending(self._options.data, job)
+
+    @contextmanager
+    def _stored(
+        self, mark: Pending, job: str, number: int, source: Source, entry: str | None
+    ) -> Iterator[StoredSource]:
+        """Store a source; it is removed again if it is refused."""
+        mark.version(number)
+        try:
+            yield store_source(self._options.data, job, number, source.filename, source.content, entry)
+        except StoreUnavailable:
+            raise  # the version may be stored: what has a mark is looked at again once the store is back
         except BaseException:
-            remove_source(self._options.data, job, 1)
+            remove_version(self._options.data, job, number)
             raise
 
     def _create(
@@ -79,10 +95,18 @@ class Submissions:
                 created = write.jobs.create(row)
                 write.versions.add(self._version(job, 1, stored, checked, row.settings, row.arguments, caller))
                 return created, True
-        remove_source(self._options.data, job, 1)
+        remove_version(self._options.data, job, 1)
         found = self._known(key)
         assert found is not None
         return found, False
+
+    def check(self, submission: Submission, source: Source) -> CheckedPlan:
+        """Return the plan of a submission, and store nothing."""
+        job = new_id()
+        with self._pending(job) as mark, self._stored(mark, job, 1, source, submission.entry) as stored:
+            checked = self._check(job, stored, submission.settings, submission.arguments, submission.memory)
+            remove_version(self._options.data, job, 1)
+            return checked
 
     def _known(self, key: IdempotencyKey | None) -> StoredJob | None:
         """Return the job that an earlier request with this key has created."""
@@ -99,20 +123,21 @@ class Submissions:
         self._refuse_impossible(job, "update")
         settings = job.settings if update.settings is None else update.settings
         arguments = job.arguments if update.arguments is None else update.arguments
-        number = self._store.versions.next_number(job.id)
-        stored = store_source(self._options.data, job.id, number, source.filename, source.content, update.entry)
-        try:
-            checked = self._check(job.id, stored, settings, arguments, job.memory)
-            _refuse_lost_state(checked, update.allow_drop)
-            with self._store.begin() as write:
-                write.versions.add(self._version(job.id, number, stored, checked, settings, arguments, caller))
-                if checked.lost:
-                    labels = {**job.labels, allowed_label(number): " ".join(checked.lost)}
-                    write.jobs.update(job.id, labels=labels)
-                return command_view(write.commands.add(job.id, "update", {"version": number}, caller.name))
-        except BaseException:
-            remove_source(self._options.data, job.id, number)
-            raise
+        with self._pending(job.id) as mark:
+            number = self._store.versions.next_number(job.id)
+            with self._stored(mark, job.id, number, source, update.entry) as stored:
+                checked = self._check(job.id, stored, settings, arguments, job.memory)
+                _refuse_lost_state(checked, update.allow_drop)
+                version = self._version(job.id, number, stored, checked, settings, arguments, caller)
+                return self._request_update(job, version, checked, caller)
+
+    def _request_update(self, job: StoredJob, version: Version, checked: CheckedPlan, caller: Caller) -> Command:
+        with self._store.begin() as write:
+            write.versions.add(version)
+            if checked.lost:
+                labels = {**job.labels, allowed_label(version.number): " ".join(checked.lost)}
+                write.jobs.update(job.id, labels=labels)
+            return command_view(write.commands.add(job.id, "update", {"version": version.number}, caller.name))
 
     def request(self, job: StoredJob, kind: Kind, arguments: Mapping[str, Any], caller: Caller) -> Command:
         """Store a command; one that the job's state does not allow is refused."""

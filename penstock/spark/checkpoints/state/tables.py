@@ -21,7 +21,7 @@ Row = dict[str, Any]
 class StateVersion:
     """The state of one operator after one epoch; `number` is Spark's number of the operator in its query.
 
-    `first_us` is the time that zero stands for in this state.
+    `first_us` is the time that is zero in this state.
     """
 
     root: Folder

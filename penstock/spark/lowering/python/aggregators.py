@@ -279,7 +279,7 @@ def _fold(aggregator: Aggregator, node: Grouped, context: Context) -> Fold:
 
 
 def _group_text(node: Grouped) -> Column:
-    """What tells groups apart within a batch; null where only Spark can tell (sliding and session windows)."""
+    """The key of a group within a batch; null where only Spark knows it (sliding and session windows)."""
     if node.window is None or node.window.kind != "tumbling":
         return F.lit(None).cast("string")
     shifted = F.unix_micros(column(EVENT_TIME)) - F.lit(node.window.offset_us)

@@ -37,7 +37,7 @@ class Calls:
 
 
 class Answer(NamedTuple):
-    """What became of one row: what the function returned, or the last error after all retries."""
+    """The result of one row: what the function returned, or the last error after all retries."""
 
     row: Any
     made: Any = None
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 
 class AsyncCaller:
-    """Runs the calls of one task; a context manager, for it owns a thread, a loop and what `using` made."""
+    """Runs the calls of one task; a context manager, because it owns a thread, a loop and what `using` made."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class AsyncCaller:
             self._end()
 
     def answers(self, batches: Iterable[list[Any]]) -> Iterator[list[Answer]]:
-        """Yield what became of the rows, in their order or as they come; later batches are in flight by then."""
+        """Yield the results of the rows, in their order or as they come; later batches are in flight by then."""
         for rows in batches:
             numbered = list(enumerate(rows, self._put))
             self._put += len(numbered)
@@ -133,7 +133,7 @@ class AsyncCaller:
             if (known := self._known(row)) is not None:
                 return known
             given = self._given(row)
-        except Exception as error:
+        except Exception as error:  # one row's answer, whatever fails: the worker must go on with the others
             return Answer(row, error=error)
         for left in range(self.calls.retries, -1, -1):
             try:
@@ -143,7 +143,7 @@ class AsyncCaller:
                 if task is not None and task.cancelling():
                     raise
                 return Answer(row, error=RuntimeError("the call was cancelled"))
-            except Exception as error:
+            except Exception as error:  # user code may raise anything
                 if not left:
                     return Answer(row, error=error)
             await asyncio.sleep(_pause(self.calls.retries - left))

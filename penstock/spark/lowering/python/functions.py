@@ -154,7 +154,7 @@ class FunctionCaller:
         for number, one in enumerate(given):
             try:
                 made.append(make(one))
-            except Exception as error:
+            except Exception as error:  # user code may raise anything
                 self._stop(error, row, number)
                 failed[number] = error
                 made.append(None)
@@ -188,7 +188,7 @@ class FunctionCaller:
                 try:
                     made = fit_batch(self.fn(batch, *extra), self.output)
                 except Exception as error:
-                    # Which of the rows it was cannot be known.
+                    # User code may raise anything; which of the rows it was cannot be known.
                     self._stop(error, row_of(batch), 0)
                     rejections += [(_reason(error), row) for row in batch.to_pylist()]
                 else:
@@ -251,7 +251,7 @@ class FunctionCaller:
             return
         try:
             made = self.using()
-        except Exception as error:
+        except Exception as error:  # user code may raise anything
             hint = "fix what using= names: it is called once per worker, without arguments"
             message = f"using={name_of(self.using)} raised {raised(error)}"
             failed = FunctionFailed(message, node=self.label, hint=hint)

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.connectors.formats.epoch_times import RANGES
-from penstock.connectors.formats.json.scalars import NON_FINITE
+from penstock.connectors.formats.json.encodings import NON_FINITE
 from penstock.contracts import REJECTED, ROW_KEY, Sink
 from penstock.schema import Field, Schema, quoted
 from penstock.spark.lowering.context import column, with_key

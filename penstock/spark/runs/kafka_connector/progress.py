@@ -11,7 +11,7 @@ from penstock.plan.graph import Graph, reads_in
 from penstock.plan.operators.node import Node
 from penstock.report import Progress
 from penstock.spark.checkpoints.checkpoint import Checkpoint
-from penstock.spark.epochs.row_accounting import RowCounts, account_rows
+from penstock.spark.epochs.row_accounting import RowCounts, account_rows, node_totals
 from penstock.spark.runs.kafka_connector.queries import ConnectorQuery
 from penstock.spark.tasks.totals import Totals, TotalsLog
 
@@ -36,9 +36,10 @@ class QueryProgress:
             self.batch = batch["batchId"]
             self.reached = {topic: ends for one in batch["sources"] for topic, ends in (one["endOffset"] or {}).items()}
             out = max(0, batch["sink"]["numOutputRows"])
-            self._totals = self._totals.plus({self.query.output: out}, self._counted(batch))
+            counted = self._counted(batch)
+            self._totals = self._totals.plus({self.query.output: out}, counted)
             self.progress = self._progress(self._totals)
-            self._measure(batch, out)
+            self._measure(batch, out, counted)
         if reports and self._totals is not None:
             self.records.write(self.batch, self._totals)
 
@@ -60,7 +61,7 @@ class QueryProgress:
         counts = account_rows(self.graph, list(self.query.nodes), staged, observed)
         return {self.graph.id(node): counts[self.graph.name(node)] for node in self.owned}
 
-    def _measure(self, batch: dict[str, Any], out: int) -> None:
+    def _measure(self, batch: dict[str, Any], out: int, counted: RowCounts) -> None:
         seconds = max(batch["batchDuration"], 1) / 1000
         self.progress.epoch, self.progress.epoch_ms = batch["batchId"], batch["batchDuration"]
         self.progress.rows_in_per_s, self.progress.rows_out_per_s = batch["numInputRows"] / seconds, out / seconds
@@ -71,6 +72,17 @@ class QueryProgress:
         if watermark and not watermark.startswith("1970-01-01T00:00:00"):
             lateness = timedelta(microseconds=self.query.lateness_us)
             self.progress.watermark = datetime.fromisoformat(watermark) + lateness
+        self._measure_nodes(counted, seconds)
+
+    def _measure_nodes(self, counted: RowCounts, seconds: float) -> None:
+        for node in self.owned:
+            measured = self.progress.nodes.get(self.graph.name(node))
+            if measured is None:
+                continue
+            measured.rows_in_per_s = counted.get(self.graph.id(node), {}).get("rows_in", 0) / seconds
+            if node is self.query.stateful:
+                measured.state_rows, measured.state_bytes = self.progress.state_rows, self.progress.state_bytes
+                measured.watermark = self.progress.watermark
 
     def _progress(self, totals: Totals) -> Progress:
         counts = totals.counts.values()
@@ -82,4 +94,5 @@ class QueryProgress:
             late=sum(node.get("late", 0) for node in counts),
             filtered=sum(node.get("filtered", 0) for node in counts),
             rejected=sum(node.get("rejected", 0) for node in counts),
+            nodes=node_totals(totals, self.graph),
         )

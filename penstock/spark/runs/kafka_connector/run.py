@@ -90,6 +90,7 @@ class KafkaConnectorRun(Runner):
             whole.filtered += other.filtered
             whole.state_rows += other.state_rows
             whole.state_bytes += other.state_bytes
+            whole.nodes = whole.nodes | other.nodes
         if whole.epoch != self._lag[0]:
             self._lag = (whole.epoch, self._lag_rows())
         whole.lag_rows = self._lag[1]
@@ -177,6 +178,7 @@ class KafkaConnectorRun(Runner):
         """Commit offsets to the consumer group of the source, so that tools can show the lag."""
         for read in progress.query.reads:
             if read in progress.owned and (reached := progress.reached.get(read.source.name)):
+                # The checkpoint has the offsets, so no failure here may fail the run.
                 with contextlib.suppress(Exception):
                     read.source.commit(reached)
 
@@ -207,6 +209,7 @@ class KafkaConnectorRun(Runner):
 
     def _halt(self) -> None:
         for query in self.queries:
+            # Without its JVM there is nothing left to stop.
             with contextlib.suppress(Exception):
                 if error := query.exception():
                     self._fail(error)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.control.store.repositories.jobs import Job
 from penstock.control.supervisor.leader.measurements import JobStatus, Measurements
+from penstock.control.supervisor.leader.recording import Recording
 from penstock.control.supervisor.leader.watchdog import StallDetector
 from penstock.observe.page import render
 
@@ -53,6 +55,44 @@ def test_all_that_is_measured_is_on_the_page() -> None:
     assert 'penstock_records_processed_total{job="j1",name="prices"} 100.0' in page
     assert 'partition="0",source="trades"} 3.0' in page
     assert 'penstock_job_state{job="j1",name="prices",state="RUNNING"} 1.0' in page
+
+
+def test_the_state_of_single_nodes_is_in_series_and_on_the_page() -> None:
+    measured = Measurements()
+    nodes = {"vwap": {"in": 5, "used": 5, "state_rows": 3, "state_bytes": 400}, "filter": {"state_rows": None}}
+    measured.of("j1", "prices").take_epoch(epoch(0, 100, state_rows=3, nodes=nodes), "j1-1")
+    stored = [sample for sample in measured.stored_samples(STATUS, 200.0) if sample.metric.startswith("state_")]
+    assert [(sample.metric, sample.node, sample.value) for sample in stored] == [
+        ("state_rows", "", 3.0),
+        ("state_rows", "vwap", 3.0),
+        ("state_size_bytes", "vwap", 400.0),
+    ]
+    page = render(measured.page_samples(STATUS, "prices", 200.0)).decode()
+    assert 'penstock_state_size_bytes{job="j1",name="prices",node="vwap"} 400.0' in page
+
+
+def test_latencies_of_all_epochs_between_two_samples_are_in_series_once() -> None:
+    measured = Measurements()
+    job = measured.of("j1", "prices")
+    for number, p99 in enumerate((30.0, 50.0)):
+        job.take_epoch(epoch(number, 10, latency_ms={"p50": 10.0, "p99": p99}), "j1-1")
+    found = [sample.value for sample in measured.stored_samples(STATUS, 200.0) if sample.metric == "latency_p99_ms"]
+    assert found == [30.0, 50.0]
+    assert not [one for one in measured.stored_samples(STATUS, 210.0) if one.metric.startswith("latency_")]
+    page = render(measured.page_samples(STATUS, "prices", 200.0)).decode()
+    assert 'penstock_latency_p99_seconds{job="j1",name="prices"} 0.05' in page
+
+
+def test_a_heartbeat_that_is_older_than_the_newest_epoch_changes_nothing() -> None:
+    recording, job = Recording(), Job(id="j1", name="prices", run="j1-1")
+    recording.take_epoch(job, "j1-1", epoch(4, 100, rows_in_per_s=7.0))
+    known = recording.measurements.of("j1", "prices")
+    recording.take_progress(job, {"epoch": 3, "rows_in": 50, "rows_in_per_s": 5.0})
+    assert (known.progress["epoch"], known.progress["rows_in_per_s"]) == (4, 7.0)
+    recording.take_progress(job, {"epoch": 4, "rows_in": 100, "rows_in_per_s": 0.0})
+    assert known.progress["rows_in_per_s"] == 0.0
+    recording.take_progress(Job(id="j1", name="prices", run="j1-2"), {"epoch": -1, "rows_in": 100})
+    assert known.progress["epoch"] == -1
 
 
 def test_a_job_stalls_if_no_epoch_comes_although_there_is_input() -> None:

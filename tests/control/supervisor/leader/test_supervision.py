@@ -208,6 +208,8 @@ def test_jobs_of_a_pool_share_a_driver_and_fail_alone(manager: RunningManager) -
     pid = manager.wait_for_state(steady, RUNNING).pid
     assert {*manager.starts(shaky), *manager.starts(steady)} == {pid}
     assert len(manager.starts(steady)) == 1
+    assert [line for line in manager.manager.logs("steady", 99) if "job is" in line] == ["the job is steady"]
+    assert [line for line in manager.manager.logs("shaky", 99) if "job is" in line] == ["the job is shaky"] * 2
 
 
 def test_a_shutdown_stops_jobs_and_the_next_manager_resumes_them(tmp_path: Path) -> None:
