@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -176,3 +177,26 @@ def test_groups_survive_their_bytes(rows: int) -> None:
     again = BucketStore.of(state).everything()
     again.check()
     assert found(again.tables) == {one: rows for one, rows in new.items() if rows}
+
+
+def test_operators_that_share_a_folder_do_not_delete_the_runs_of_each_other(tmp_path: Path) -> None:
+    """Two operators, and from epoch 20 on two more in a copy of the folder, which start with the state of the first."""
+
+    def played(folder: Path, states: list[bytes | None], epochs: range) -> list[bytes | None]:
+        runs = RunSettings(RunFolder(LocalFolder(folder)), RETENTION, tail_bytes=0, shared=True)
+        for epoch in epochs:
+            for number, state in enumerate(states):
+                store = BucketStore.of(state, runs)
+                # Not the same rows, so that the operators compact in other epochs.
+                hashes = np.arange(epoch % (5 + number), 60, 1 + number)
+                new = {int(one): [(int(one), f"{number} {epoch}")] for one in hashes}
+                states[number] = store.replaced(store.read(hashes), [state_rows(new, {}, {})]).finished(epoch)
+            for number, state in enumerate(states):
+                rows = found(BucketStore.of(state, runs).everything().tables)
+                assert {row[1].split()[0] for values in rows.values() for row in values} <= {str(number), "0"}
+        return states
+
+    states = played(tmp_path / "a", [None, None], range(20))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    played(tmp_path / "b", [states[0], states[0]], range(20, 60))
+    played(tmp_path / "a", states, range(20, 60))
