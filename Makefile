@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dashboard browser screenshots demo test test-slow lint format docs bench bench-scale bench-log bench-peers crash crash-log crash-control clean
+.PHONY: help setup dashboard browser screenshots demo test test-slow lint format docs bench bench-scale bench-log soak-state bench-peers crash crash-log crash-control clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench-scale: $(READY) ## Measure cost and memory against rows (to 50M) and keys 
 
 bench-log: $(READY) ## Measure the log beside Apache Kafka, which is fetched the first time
 	$(BIN)/penstock bench log
+
+soak-state: $(READY) ## Run keyed state for 2,000 epochs; time, files and bytes must stay flat
+	$(BIN)/penstock bench soak
 
 bench-peers: $(READY) ## Install the other streaming systems, each in an environment of its own
 	$(BIN)/python -m benchmarks.peers install

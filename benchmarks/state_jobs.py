@@ -1,8 +1,8 @@
 """The jobs of the state bench, each in a process of its own: `python -m benchmarks.state_jobs CONFIG`.
 
-The same function in both: a running count and sum of each key, told for every row. One file is one epoch. What is to be
-read comes in stages, each a run of its own on one checkpoint; how long the epochs of the last took is what Spark itself
-says of them, and is printed at the end.
+The same function in both: a running count and sum of each key, told for every row that asks for it. One file is one
+epoch. What is to be read comes in stages, each a run of its own on one checkpoint; how long the epochs of the last took
+is what Spark itself says of them, and is printed at the end, with the bytes that it wrote to the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,24 +21,29 @@ import pandas as pd
 import penstock as ps
 from benchmarks.child import end_with_parent
 
-SCHEMA = "key bigint, amount double"
+SCHEMA = "key bigint, amount double, told boolean"
 OUTPUT = "key bigint, n bigint, total double"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to run: `system` is "penstock" or "spark"; `stages` are folders, each with files of so many rows."""
+    """What to run: `system` is "penstock" or "spark"; `stages` are folders, each with files of so many rows.
+
+    Of the last stage, so many files are read at most.
+    """
 
     system: str
     stages: list[tuple[str, int]]
     work: str
     cores: int
+    most: int | None = None
 
     def begin(self, stage: str) -> str:
         """Put the files of a stage where they are read, in their order; return where that is."""
         folder = Path(self.work) / "input"
         folder.mkdir(parents=True, exist_ok=True)
-        for number, file in enumerate(sorted(Path(stage).iterdir())):
+        files = sorted(Path(stage).iterdir())
+        for number, file in enumerate(files[: self.most] if stage == self.stages[-1][0] else files):
             there = folder / f"{Path(stage).name}-{file.name}"
             os.link(file, there)
             os.utime(there, (time.time() - 1000 + number,) * 2)
@@ -58,21 +63,27 @@ class Running(ps.Process):
         total = self.total.get(0.0) + row["amount"]
         self.n.set(n)
         self.total.set(total)
-        yield {"key": row["key"], "n": n, "total": total}
+        if row["told"]:
+            yield {"key": row["key"], "n": n, "total": total}
 
 
-def penstock(job: Job) -> Any:
+def penstock(job: Job) -> dict[str, Any]:
     """Run it as a process function, with the state store that Spark's own needs."""
+    from penstock.spark.session.spark_session import session
+
+    session(ps.Settings(parallelism=job.cores, state="rocksdb"))
     for stage, epoch_rows in job.stages:
         rows = ps.read_files(job.begin(stage), format="parquet", schema=SCHEMA)
         pipeline = ps.Pipeline("state", rows.key_by("key").process(Running()).to(ps.files(f"{job.work}/output")))
         settings = ps.Settings(epoch_rows=epoch_rows, parallelism=job.cores, state="rocksdb")
+        started = time.time()
         run = pipeline.start(until="drained", checkpoint=f"{job.work}/checkpoint", settings=settings)
         run.wait()
-    return run.queries[0]
+        first_s = _first_end(run.queries[0]) - started
+    return _told(run.queries[0], job, started) | {"first_s": round(first_s, 2)}
 
 
-def spark(job: Job) -> Any:
+def spark(job: Job) -> dict[str, Any]:
     """Run it as Spark's guide has it: transformWithStateInPandas, a value state of two columns."""
     from pyspark.sql import SparkSession
 
@@ -87,9 +98,10 @@ def spark(job: Job) -> Any:
         files = made.readStream.format("parquet").schema(SCHEMA).option("maxFilesPerTrigger", 1).load(folder)
         summed = files.groupBy("key").transformWithStateInPandas(_processor(), OUTPUT, "Append", "None")
         written = summed.writeStream.format("parquet").option("checkpointLocation", f"{job.work}/checkpoint")
+        started = time.time()
         query = written.outputMode("append").trigger(availableNow=True).start(f"{job.work}/output")
         query.awaitTermination()
-    return query
+    return _told(query, job, started)
 
 
 def _processor() -> Any:
@@ -100,13 +112,15 @@ def _processor() -> Any:
             self.held = handle.getValueState("held", "n bigint, total double")
 
         def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timers: Any) -> Iterator[pd.DataFrame]:
-            n, total = self.held.get() if self.held.exists() else (0, 0.0)
+            n, total = self.held.get() or (0, 0.0)
             for frame in rows:
                 told = []
-                for amount in frame["amount"]:
+                for amount, wanted in zip(frame["amount"], frame["told"], strict=True):
                     n, total = n + 1, total + amount
-                    told.append((key[0], n, total))
-                yield pd.DataFrame(told, columns=["key", "n", "total"])
+                    if wanted:
+                        told.append((key[0], n, total))
+                if told:
+                    yield pd.DataFrame(told, columns=["key", "n", "total"])
             self.held.update((n, total))
 
         def close(self) -> None:
@@ -115,18 +129,31 @@ def _processor() -> Any:
     return Processor()
 
 
-def _epochs(query: Any) -> list[dict[str, Any]]:
-    """Return what Spark says of each epoch that had rows."""
+def _told(query: Any, job: Job, since: float) -> dict[str, Any]:
+    """Return what Spark says of each epoch that had rows, and the bytes of the files that a stage wrote."""
     told = [json.loads(one.json) for one in query.recentProgress]
-    return [
-        {"rows": one["numInputRows"], "seconds": one["durationMs"]["triggerExecution"] / 1000}
-        for one in told
-        if one["numInputRows"]
-    ]
+    files = (path for path in Path(job.work, "checkpoint").rglob("*") if path.is_file())
+    stats = (path.stat() for path in files)
+    return {
+        "epochs": [
+            # Rows that the scan packs count as one for Spark.
+            {"seconds": one["durationMs"]["triggerExecution"] / 1000}
+            for one in told
+            if one["numInputRows"]
+        ],
+        "bytes": sum(stat.st_size for stat in stats if stat.st_mtime >= since),
+    }
+
+
+def _first_end(query: Any) -> float:
+    """Return when the first epoch with rows ended, as Spark says."""
+    first = next(one for one in (json.loads(each.json) for each in query.recentProgress) if one["numInputRows"])
+    began = pd.Timestamp(first["timestamp"]).timestamp()
+    return float(began + first["durationMs"]["triggerExecution"] / 1000)
 
 
 if __name__ == "__main__":
     end_with_parent()
     given = Job(**json.loads(sys.argv[1]))
     ran = {"penstock": penstock, "spark": spark}[given.system](given)
-    print("\n" + json.dumps(_epochs(ran)), flush=True)
+    print("\n" + json.dumps(ran), flush=True)

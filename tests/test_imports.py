@@ -48,7 +48,7 @@ RULES: dict[str, set[str]] = {
     "contracts": {*_ORDERED, "storage"},
     "plan": PLANNING,
     "native": PLANNING | {"plan", "values", "rejected"},
-    "keyed": PLANNING | {"values"},
+    "keyed": PLANNING | {"native", "storage", "values"},
     "incremental": PLANNING | {"plan", "native", "values"},
     "connectors": VALUES | {"values", "storage", "kafka"},
     "rejected": VALUES | {"plan", "values", "storage", "connectors"},

@@ -132,16 +132,33 @@ def sinks(
 def state(
     events: Annotated[int, typer.Option(min=4, help="Number of events, with 10,000 keys.")] = 1_000_000,
     keys: Annotated[
-        int,
-        typer.Option(min=100, help="Number of keys in the case with few active keys; Spark takes minutes to fill it."),
-    ] = 1_000_000,
+        str, typer.Option(metavar="N,N,...", help="Numbers of keys with state, of which each epoch touches 10,000.")
+    ] = "10000,100000,1000000,10000000",
+    spark_keys: Annotated[
+        int, typer.Option(help="The number of keys for which Spark is measured too; each takes milliseconds to fill.")
+    ] = 100_000,
     json: Json = None,
 ) -> None:
     """Measure process functions, compared with Spark's transformWithStateInPandas.
 
-    Example: penstock bench state --events 100000 --keys 100000
+    Example: penstock bench state --events 100000 --keys 10000,100000
     """
-    raise typer.Exit(_benchmark("state").run(json=json, events=events, many=keys) or 0)
+    sizes = _numbers("--keys", keys)
+    raise typer.Exit(_benchmark("state").run(json=json, events=events, sizes=sizes, spark_keys=spark_keys) or 0)
+
+
+@app.command()
+def soak(
+    epochs: Annotated[int, typer.Option(min=10, help="Number of epochs.")] = 2_000,
+    keys: Annotated[int, typer.Option(min=1, help="Number of keys with state.")] = 100_000,
+    touched: Annotated[int, typer.Option(min=1, help="Number of keys that an epoch touches.")] = 1_000,
+    json: Json = None,
+) -> None:
+    """Run a process function for many epochs; time, files and bytes of its state should stay flat.
+
+    Example: penstock bench soak --epochs 200
+    """
+    raise typer.Exit(_benchmark("soak").run(json=json, epochs=epochs, keys=keys, touched=touched) or 0)
 
 
 @app.command()

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.keyed.arrow_rows import key_codes
-from penstock.keyed.state_store import decode_rows, encode_rows
+from penstock.values.state_tables import StateTable
 
 KEPT_AT = "kept_at"
 # Each round retains one row of every cluster; long clusters are cheaper row by row.
@@ -26,12 +26,11 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Invocation(Protocol):
-    """The rows and state of a bucket in one epoch; the operator sets the new state and the time of the next call."""
+    """The rows of a bucket in one epoch and the state of their keys; the operator sets the new state."""
 
     rows: pa.Table
-    state: bytes | None
+    state: tuple[StateTable, ...] | None
     watermark_us: int
-    next_event_timer_us: int | None
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Deduplicator:
     def __call__(self, call: Invocation) -> Iterator[pa.Table]:
         """Yield the rows that are not duplicates, in their order."""
         fresh = self._entries(call.rows)
-        before = fresh.slice(0, 0) if call.state is None else decode_rows(call.state).cast(fresh.schema)
+        before = fresh.slice(0, 0) if call.state is None else call.state[0].rows.cast(fresh.schema)
         both = pa.concat_tables([before, fresh]).combine_chunks()
         times = both.column(KEPT_AT).to_numpy()
         retained = np.ones(both.num_rows, bool)
@@ -55,14 +54,18 @@ class Deduplicator:
             yield call.rows.filter(pa.array(retained[before.num_rows :]))
         # Later rows are not older than the watermark, so retained rows further away from it are no longer needed.
         needed = retained & (times >= call.watermark_us - self.within_us)
-        call.state = encode_rows(both.filter(pa.array(needed))) if needed.any() else None
-        call.next_event_timer_us = int(times[needed].max()) + self.within_us + 1 if needed.any() else None
+        expires = times[needed] + (self.within_us + 1)
+        call.state = (StateTable(both.filter(pa.array(needed)), expires=expires),) if needed.any() else None
 
     def _entries(self, rows: pa.Table) -> pa.Table:
         """Return the keys and times of rows; key columns get generated names, since a key may have any name."""
         columns = [rows.column(name) for name in self.keys]
-        names = [f"k{number}" for number in range(len(columns))]
-        return pa.table([*columns, rows.column(self.time).cast(pa.int64())], names=[*names, KEPT_AT])
+        return pa.table([*columns, rows.column(self.time).cast(pa.int64())], names=[*self.state_keys, KEPT_AT])
+
+    @property
+    def state_keys(self) -> tuple[str, ...]:
+        """The key columns of the state."""
+        return tuple(f"k{number}" for number in range(len(self.keys)))
 
 
 def retained_rows(codes: Numbers, times: Numbers, known: int, within: int) -> Flags:

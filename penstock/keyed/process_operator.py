@@ -14,12 +14,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadEmit, FunctionFailed, PenstockError
 from penstock.keyed.arrow_rows import Row, by_key, key_texts, rows_of, values
 from penstock.keyed.outputs import MAIN, Outputs, OutputSchema, TypeMismatch, output_schemas
-from penstock.keyed.state_store import NEVER, Entry, StateStore
+from penstock.keyed.process_state import Entry, KeyStates, entry_rows
+from penstock.keyed.store.bucket_store import BucketStore
+from penstock.keyed.store.groups import NEVER
+from penstock.keyed.store.hashes import group_hashes
 from penstock.process import Context, Declared, Process, Timer, declared, time_of
 from penstock.signatures import raised, row_class
 from penstock.state import Current
@@ -55,22 +59,24 @@ class ProcessOperator:
         return row_class(self.process.on_row)
 
     def run(
-        self, rows: pa.Table, state: bytes | None, watermark_us: int, now_us: int, *, ended: bool = False
+        self, rows: pa.Table, store: BucketStore, watermark_us: int, now_us: int, *, ended: bool = False
     ) -> ProcessResult:
         """Process the rows of one bucket; with `ended`, timers that are set now do not fire."""
         ended = ended or watermark_us >= LAST_US
         try:
-            return _Invocation(self, StateStore(state), watermark_us, now_us, ended=ended).run(rows)
+            return _Invocation(self, store, watermark_us, now_us, ended=ended).run(rows)
         except TypeMismatch:
             # Again, checking each row when it is emitted, so that the effects of bad rows are undone.
-            return _Invocation(self, StateStore(state), watermark_us, now_us, ended=ended, checks_rows=True).run(rows)
+            return _Invocation(self, store, watermark_us, now_us, ended=ended, checks_rows=True).run(rows)
 
-    def state_of(self, state: bytes | None, key: str, watermark_us: int = FIRST_US, now_us: int = 0) -> dict[str, Any]:
+    def state_of(self, store: BucketStore, key: Row, watermark_us: int = FIRST_US, now_us: int = 0) -> dict[str, Any]:
         """Return the state of a key that has not expired, by attribute; for inspection."""
-        (position,) = (store := StateStore(state)).find([key])
+        touched = store.read(group_hashes([pa.array([value]) for value in key.values()], 1))
+        states = KeyStates(touched.tables)
+        (position,) = states.find(key_texts([key]))
         if position is None:
             return {}
-        _, values, expiry, _ = pickle.loads(store.data(position))
+        _, values, expiry, _ = pickle.loads(states.data(position))
         expired_us = _expired_us(self, watermark_us, now_us)
         expired = {name for name, at in expiry.items() if expired_us is not None and at <= expired_us}
         return {
@@ -80,12 +86,10 @@ class ProcessOperator:
 
 @dataclass
 class ProcessResult:
-    """The result of an invocation: rows by output with their times, the new state, the next timers, rejected rows."""
+    """The result of an invocation: rows by output with their times, the bucket with the new state, rejected rows."""
 
     tables: dict[str, tuple[pa.Table, list[int]]]
-    state: bytes | None
-    next_event_timer_us: int | None
-    next_processing_timer_us: int | None
+    store: BucketStore
     refused: list[tuple[str, Row]] = field(default_factory=list)
 
 
@@ -95,14 +99,14 @@ class _Invocation:
     def __init__(
         self,
         operator: ProcessOperator,
-        store: StateStore,
+        store: BucketStore,
         watermark_us: int,
         now_us: int,
         *,
         ended: bool = False,
         checks_rows: bool = False,
     ) -> None:
-        self.operator, self.store = operator, store
+        self.operator, self.store, self.states = operator, store, KeyStates(None)
         self.watermark_us, self.now_us = watermark_us, now_us
         self.ended = ended
         self.declared = operator.declared
@@ -120,31 +124,35 @@ class _Invocation:
     def run(self, rows: pa.Table) -> ProcessResult:
         """Process every key that has rows or a timer to fire."""
         table, firsts = by_key(rows, self.operator.keys)
-        heads = rows_of(table.take(pa.array(firsts[:-1], pa.int64())), self.operator.keys)
+        first_rows = table.take(pa.array(firsts[:-1], pa.int64()))
+        heads = rows_of(first_rows, self.operator.keys)
         texts = key_texts(heads)
-        positions = self.store.find(texts)
+        hashes = group_hashes([first_rows.column(name) for name in self.operator.keys], len(heads))
+        touched = self.store.read(np.concatenate([hashes, self.store.due(self.watermark_us, self.now_us)]))
+        self.states = KeyStates(touched.tables)
+        positions = self.states.find(texts)
         given = _InputRows(self.operator, table, self.now_us)
-        for number, (text, head, position) in enumerate(zip(texts, heads, positions, strict=True)):
-            self._key(text, head, position, given, firsts[number], firsts[number + 1])
-        touched = {position for position in positions if position is not None}
-        due = [position for position in self.store.due(self.watermark_us, self.now_us) if position not in touched]
-        for position in due:
-            self._key(self.store.batch.column(0)[position].as_py(), None, position, given, 0, 0)
-        return self._result([*touched, *due], changed=bool(texts or due))
-
-    def _result(self, positions: list[int], *, changed: bool) -> ProcessResult:
-        store = self.store.updated(positions, self.entries, self.expired_us) if changed else self.store
+        numbered = enumerate(zip(hashes.tolist(), texts, heads, positions, strict=True))
+        for number, (one, text, head, position) in numbered:
+            self._key(one, text, head, position, given, firsts[number], firsts[number + 1])
+        # The other keys are due, or have the hash of one that is.
+        for position in sorted({*range(len(self.states))} - {*positions}):
+            one, text = int(touched.row_hashes[0][position]), self.states.key(position)
+            self._key(one, text, None, position, given, 0, 0)
+        store = self.store.replaced(touched, [entry_rows(self.entries)], self.expired_us)
         tables = {output.name: (output.table(), output.times) for output in self.outputs.all() if output.rows}
-        return ProcessResult(tables, store.bytes(), store.next_event_timer, store.next_processing_timer, self.refused)
+        return ProcessResult(tables, store, self.refused)
 
-    def _key(self, text: str, head: Row | None, position: int | None, given: _InputRows, start: int, stop: int) -> None:
-        before = None if position is None else self.store.data(position)
+    def _key(
+        self, hashed: int, text: str, head: Row | None, position: int | None, given: _InputRows, start: int, stop: int
+    ) -> None:
+        before = None if position is None else self.states.data(position)
         self._load(before, head)
         if start < stop:
             (self._batch if self.declared.batches else self._rows)(before, given, start, stop)
         self._fire_due_timers()
         self._expire()
-        self._store(text)
+        self._store(hashed, text)
 
     # --- rows -----------------------------------------------------------------------------------
 
@@ -267,14 +275,14 @@ class _Invocation:
             values.pop(name, None)
             del expiry[name]
 
-    def _store(self, text: str) -> None:
+    def _store(self, hashed: int, text: str) -> None:
         values, expiry, timers = self.current.values, self.current.expiry, self.ctx._timers
         if not values and not timers:
             return
         event_timer = min((at for at, clock in timers.values() if clock == "event"), default=NEVER)
         processing_timer = min((at for at, clock in timers.values() if clock != "event"), default=NEVER)
-        expires = max(expiry.values()) if expiry and values.keys() <= expiry.keys() else NEVER
-        self.entries.append(Entry(text, self._packed(), event_timer, processing_timer, expires))
+        expires = max(expiry.values()) if expiry and not timers and values.keys() <= expiry.keys() else NEVER
+        self.entries.append((hashed, text, self._packed(), event_timer, processing_timer, expires))
 
     def _failed(self, method: Callable[..., Any], error: Exception, what: str) -> FunctionFailed:
         made = f"emitted an invalid row: {error.message}" if isinstance(error, BadEmit) else f"raised {raised(error)}"

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from penstock.durations import Span, Time, instant, micros
 from penstock.errors import BadValue, UnknownColumn, choices
-from penstock.keyed.arrow_rows import Row, key_texts, rows_of
+from penstock.keyed.arrow_rows import Row, rows_of
 from penstock.keyed.process_operator import MAIN, ProcessOperator
+from penstock.keyed.store.bucket_store import BucketStore
 from penstock.process import LATE, Process, declared, micros_of, time_of
 from penstock.windows import ALL_TIMES
 
@@ -85,16 +86,16 @@ class ProcessTester:
 
     def state(self, *key: Any) -> dict[str, Any]:
         """Return the state of a key that has not expired, by attribute; empty if there is none."""
-        (text,) = key_texts([dict(zip(self.keys, key, strict=True))])
-        return self._operator(self.keys).state_of(self._state, text, self._watermark_us, micros_of(self.now))
+        store, of = BucketStore.of(self._state), dict(zip(self.keys, key, strict=True))
+        return self._operator(self.keys).state_of(store, of, self._watermark_us, micros_of(self.now))
 
     def _run(self, table: pa.Table | None) -> None:
         if table is None:
             columns = [(name, pa.null()) for name in self.keys]
             table = pa.schema([*columns, (_TIME, pa.timestamp("us", "UTC"))]).empty_table()
         operator = self._operator(tuple(name for name in table.column_names if name != _TIME))
-        result = operator.run(table, self._state, self._watermark_us, micros_of(self.now))
-        self._state = result.state
+        result = operator.run(table, BucketStore.of(self._state), self._watermark_us, micros_of(self.now))
+        self._state = result.store.finished(epoch=0)
         for name, (rows, _) in result.tables.items():
             self._emitted[name] += rows_of(rows, rows.column_names)
 

@@ -9,9 +9,10 @@ from math import gcd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.native.panes import Invocation, Panes, fits, is_over, packed, run, unpacked
-from penstock.native.steps import PANE, TIME, quote
-from penstock.windows import LAST_US, Window
+from penstock.native.panes import Invocation, Panes, fits, is_over, run
+from penstock.native.steps import PANE, quote
+from penstock.values.state_tables import StateTable
+from penstock.windows import Window
 
 NUMBER = "window_number"
 SEEN = "__penstock_seen"
@@ -40,18 +41,14 @@ class CountWindows:
         if closing:
             yield run(self._windows(), panes=panes, counts=counts)
             panes = run(self._left(), panes=panes, counts=counts)
-        call.state = call.next_event_timer_us = call.next_processing_timer_us = None
+        call.state = None
         if not over and counts.num_rows:
             kept = fits(counts, self.panes.key_table(SEEN)), fits(panes, self.panes.empty(PANE))
-            call.state = packed(*kept)
-            call.next_event_timer_us, call.next_processing_timer_us = (
-                LAST_US if TIME in call.rows.column_names else None,
-                LAST_US,
-            )
+            call.state = tuple(map(StateTable, kept))
 
     def _before(self, call: Invocation) -> list[pa.Table]:
         if call.state is not None:
-            return unpacked(call.state)
+            return [one.rows for one in call.state]
         return [self.panes.key_table(SEEN), self.panes.empty(PANE)]
 
     def _left(self) -> str:

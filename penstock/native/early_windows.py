@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.native.panes import Invocation, Panes, fits, is_over, packed, run, unpacked
+from penstock.native.panes import Invocation, Panes, fits, is_over, run
 from penstock.native.steps import PANE, TIME, quote
+from penstock.values.state_tables import Numbers, StateTable
 from penstock.windows import END_US, FIRST_US, Window
 
 K, SHOWN, FRESH, END, DUE, LATE = (f"__penstock_{name}" for name in ("k", "shown", "fresh", "end", "due", "late"))
 # Whole panes are added to every time, so that dividing rounds down before 1970 too.
 _LONG_AGO_US = 2**61
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class EarlyWindows:
 
     def _before(self, call: Invocation) -> list[pa.Table]:
         if call.state is not None:
-            return unpacked(call.state)
+            return [one.rows for one in call.state]
         return [self.panes.empty(PANE), self.panes.key_table(K, SHOWN, FRESH)]
 
     def _store(self, call: Invocation, now: int, panes: pa.Table, windows: pa.Table) -> None:
@@ -60,20 +63,21 @@ class EarlyWindows:
             f"SELECT {keys}{K}, {shown}, {fresh}, {END} FROM windows WHERE {END} > {now}", windows=windows
         )
         left = run(f"SELECT * FROM panes WHERE {self._end(self._newest)} > {now}", panes=panes)
-        call.state = call.next_event_timer_us = call.next_processing_timer_us = None
+        call.state = None
         if not open_windows.num_rows:
             return
-        call.state = packed(
-            fits(left, self.panes.empty(PANE)), fits(open_windows, self.panes.key_table(K, SHOWN, FRESH))
-        )
-        first = pc.min(open_windows.column(END)).as_py()
-        waiting = open_windows.filter(pc.equal(open_windows.column(FRESH), 1)).column(SHOWN)
-        timers = [pc.min(waiting).as_py() + self.every_us] if len(waiting) and self.every_us is not None else []
-        if self.is_processing_time:
-            timers.append(first)
-        else:
-            call.next_event_timer_us = first
-        call.next_processing_timer_us = min(timers, default=None)
+        ends, shown_again = open_windows.column(END).to_numpy(), self._shown_again(open_windows)
+        event, processing = (None, np.minimum(ends, shown_again)) if self.is_processing_time else (ends, shown_again)
+        windows = fits(open_windows, self.panes.key_table(K, SHOWN, FRESH))
+        call.state = StateTable(fits(left, self.panes.empty(PANE))), StateTable(windows, event, processing)
+
+    def _shown_again(self, windows: pa.Table) -> Numbers:
+        """Return when each window that changed since may be emitted again."""
+        if self.every_us is None:
+            return np.full(windows.num_rows, _NEVER)
+        fresh = windows.column(FRESH).to_numpy() == 1
+        shown: Numbers = pc.fill_null(windows.column(SHOWN).cast(pa.int64()), 0).to_numpy()
+        return np.where(fresh, shown + self.every_us, _NEVER)
 
     @property
     def _pane(self) -> int:

@@ -16,10 +16,9 @@ from penstock.native import engine
 from penstock.native.steps import PANE, quote
 from penstock.plan.operators.partial_aggregates import Partial
 from penstock.schema import Schema
-from penstock.values.arrow_stream import from_stream, to_stream
+from penstock.values.state_tables import StateTable
 from penstock.windows import LAST_US
 
-VERSION = b"\x01"
 PLACE = "__penstock_place"
 # Placeholder in the SQL of a merge for what lists are ordered by.
 ORDERED = "<order>"
@@ -29,15 +28,13 @@ _ALL, _ANY = ("bool_and", "every"), ("bool_or", "some", "any")
 
 
 class Invocation(Protocol):
-    """What a step is called with for a bucket, and where it leaves what the next call needs."""
+    """What a step is called with for some keys of a bucket, and where it leaves what the next call needs of them."""
 
     rows: pa.Table
-    state: bytes | None
+    state: tuple[StateTable, ...] | None
     watermark_us: int
     now_us: int
     ended: bool
-    next_event_timer_us: int | None
-    next_processing_timer_us: int | None
 
 
 def is_over(call: Invocation) -> bool:
@@ -134,25 +131,6 @@ def run(sql: str, **tables: pa.Table) -> pa.Table:
     finally:
         for name in tables:
             connection.unregister(name)
-
-
-def packed(*tables: pa.Table) -> bytes:
-    """Put tables into the bytes of a state: a version, then each as its length and an Arrow stream."""
-    parts = [VERSION]
-    for table in tables:
-        data = to_stream(table)
-        parts += [len(data).to_bytes(8, "little"), data]
-    return b"".join(parts)
-
-
-def unpacked(state: bytes) -> list[pa.Table]:
-    """Return the tables of a state."""
-    tables, at = [], len(VERSION)
-    while at < len(state):
-        end = at + 8 + int.from_bytes(state[at : at + 8], "little")
-        tables.append(from_stream(state[at + 8 : end]))
-        at = end
-    return tables
 
 
 def fits(table: pa.Table, like: pa.Table) -> pa.Table:

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.native.panes import Invocation, Panes, fits, is_over, packed, run, unpacked
+from penstock.native.panes import Invocation, Panes, fits, is_over, run
 from penstock.native.steps import TIME, quote
+from penstock.values.state_tables import Numbers, StateTable
 from penstock.windows import END_US, Window
 
 AT, GROUP, SESSION = (f"__penstock_{name}" for name in ("at", "group", "session"))
 _STARTS, _ENDS, _IS_OVER = (f"__penstock_{name}" for name in ("starts", "ends", "is_over"))
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class SessionWindows:
 
     def __call__(self, call: Invocation) -> Iterator[pa.Table]:
         """Take the rows and give the sessions that are over."""
-        before = unpacked(call.state)[0] if call.state is not None else self.panes.empty(AT)
+        before = call.state[0].rows if call.state is not None else self.panes.empty(AT)
         now = END_US if is_over(call) else call.now_us if self.is_processing_time else call.watermark_us
         at = str(call.now_us) if self.is_processing_time else f"epoch_us({TIME})"
         fresh = f"SELECT {self.panes.listed}, ({at})::BIGINT AS {AT} FROM rows"
@@ -44,14 +44,12 @@ class SessionWindows:
         if over.any():
             numbered = units.append_column(SESSION, pa.array(sessions))
             yield run(self._closed(), units=numbered, windows=_table(starts, ends, over))
-        self._store(call, units.filter(pa.array(~over[sessions])), over_at[~over])
+        open_units = ~over[sessions]
+        self._store(call, units.filter(pa.array(open_units)), over_at[sessions][open_units])
 
     def _store(self, call: Invocation, left: pa.Table, over_at: Numbers) -> None:
-        first = int(over_at.min()) if len(over_at) else None
-        call.state = packed(fits(left, self.panes.empty(AT))) if left.num_rows else None
-        call.next_event_timer_us, call.next_processing_timer_us = (
-            (None, first) if self.is_processing_time else (first, None)
-        )
+        times = (None, over_at) if self.is_processing_time else (over_at, None)
+        call.state = (StateTable(fits(left, self.panes.empty(AT)), *times),) if left.num_rows else None
 
     def _sorted(self, fresh: str) -> str:
         keys = ", ".join(map(quote, self.panes.keys))

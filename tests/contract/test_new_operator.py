@@ -6,7 +6,6 @@ know them by name, these tests would fail.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -20,17 +19,19 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.errors import BadValue, PaceRefused, UnknownColumn
+from penstock.keyed.table_steps import KeyedTables, TableCall
 from penstock.plan.fingerprint import described, fingerprints
 from penstock.plan.operators.grouped import Stateful
 from penstock.plan.operators.node import OneInput
 from penstock.plan.physical.determinism import replay_key
 from penstock.schema import Schema
 from penstock.settings import Settings
-from penstock.spark.lowering.buckets import Invocation, bucketed
+from penstock.spark.lowering.buckets import bucketed
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.lowering.lower import lower
 from penstock.stream import Stream
 from penstock.testing import Crash, assert_rows, run_to_end
+from penstock.values.state_tables import StateTable
 from tests.conftest import at
 
 SCHEMA = "k string, n bigint, ts timestamp"
@@ -86,14 +87,14 @@ class TakeFirst:
     key: str
     limit: int
 
-    def __call__(self, invocation: Invocation) -> Iterator[pa.Table]:
-        seen = Counter(json.loads(invocation.state) if invocation.state else {})
+    def __call__(self, call: TableCall) -> Iterator[pa.Table]:
+        seen = Counter({row["key"]: row["seen"] for row in call.state[0].rows.to_pylist()} if call.state else {})
         taken = []
-        for value in invocation.rows.column(self.key).to_pylist():
+        for value in call.rows.column(self.key).to_pylist():
             seen[value] += 1
             taken.append(seen[value] <= self.limit)
-        invocation.state = json.dumps(seen).encode()
-        yield invocation.rows.filter(pa.array(taken, pa.bool_()))
+        call.state = (StateTable(pa.table({"key": [*seen], "seen": [*seen.values()]})),)
+        yield call.rows.filter(pa.array(taken, pa.bool_()))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -145,7 +146,7 @@ def first(stream: Stream, key: str, limit: int) -> Stream:
 
 @lower.register
 def _first(node: First, context: Context, frame: DataFrame) -> DataFrame:
-    step = TakeFirst(node.key_column, node.limit)
+    step = KeyedTables(TakeFirst(node.key_column, node.limit), (node.key_column,), ("key",))
     rows = frame.select(*map(column, [*node.schema.names, *(n for n in frame.columns if n not in node.schema.names)]))
     made = bucketed(rows, [column(node.key_column)], step, node.schema, context, node, timed=False)
     return context.counted(made, node)

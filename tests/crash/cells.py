@@ -46,6 +46,12 @@ class Cell:
         return set(combinations(asdict(self).items(), 2))
 
     @property
+    def computed(self) -> str:
+        """What the job computes: of keyed state, a process function, count windows and an as-of join in turn."""
+        kinds = {"1": "counted", "2": "process", "3": "asof"}
+        return kinds[self.parallelism] if self.pipeline == "process" else self.pipeline
+
+    @property
     def on_cluster(self) -> bool:
         """Whether it runs on a Spark cluster instead of in one JVM."""
         return self.victim == "cluster"
@@ -71,7 +77,7 @@ class Cell:
     def __str__(self) -> str:
         sinks = " + ".join(self.sinks.values())
         how = f"{self.lane}, parallelism {self.parallelism}, {self.rows} rows"
-        return f"{self.source} -> {self.pipeline} ({how}) -> {sinks}, kill {self.victim}"
+        return f"{self.source} -> {self.computed} ({how}) -> {sinks}, kill {self.victim}"
 
 
 def cell_of(seed: int) -> Cell:

@@ -23,6 +23,13 @@ EXPECTED = {
     "keyed": _ROWS,
     "process": """SELECT id, symbol, note, row_number() OVER earlier AS number, sum(size) OVER earlier AS total
                   FROM input WHERE size > 0 WINDOW earlier AS (PARTITION BY symbol ORDER BY id)""",
+    "counted": """SELECT symbol, number // 5 AS window_number, sum(size)::BIGINT AS volume, count(*) AS trades
+                  FROM (SELECT *, row_number() OVER (PARTITION BY symbol ORDER BY id) - 1 AS number
+                        FROM input WHERE size > 0) GROUP BY ALL""",
+    "asof": f"""SELECT l.id, l.symbol, l.ts, l.note, r.id AS last
+                FROM (FROM input WHERE {_IN_TIME}) l
+                ASOF LEFT JOIN (FROM input WHERE {_IN_TIME} AND size % 2 = 0) r
+                ON l.symbol = r.symbol AND l.ts >= r.ts""",
 }
 # What a table with mode="upsert" holds in the end.
 NEWEST = f"SELECT * FROM ({_ROWS}) QUALIFY row_number() OVER (PARTITION BY symbol ORDER BY id DESC) = 1"
@@ -43,7 +50,7 @@ class Findings(NamedTuple):
 
 def judge(given: Input, cell: Cell, outputs: Mapping[str, pa.Table]) -> dict[str, Findings]:
     """Compare each output that the cell has with what it should hold."""
-    wanted = {name: _expected(cell.pipeline, kind) for name, kind in cell.sinks.items()}
+    wanted = {name: _expected(cell.computed, kind) for name, kind in cell.sinks.items()}
     wanted["rejected"] = "SELECT raw FROM bad"
     if cell.pipeline in ("windowed", "aggregated"):
         wanted["late"] = LATE

@@ -68,6 +68,13 @@ def job(
 def _computed(rows: ps.Stream, pipeline: str, late: ps.Sink) -> ps.Stream:
     if pipeline == "process":
         return rows.key_by("symbol").process(Running())
+    if pipeline == "counted":
+        windows = rows.key_by("symbol").window(ps.count_window(5))
+        return windows.aggregate(volume="sum(size)", trades="count(*)")
+    if pipeline == "asof":
+        timed = rows.event_time("ts", "20s")
+        even = timed.filter("size % 2 = 0").select("symbol", "ts", last="id")
+        return timed.select("id", "symbol", "ts", "note").join_asof(even, "symbol").drop("ts_right")
     if pipeline in ("stateless", "keyed"):
         return rows.select("id", "symbol", "ts", "note", notional="price * size")
     windows = rows.event_time("ts", "20s").key_by("symbol").window(ps.tumbling("10s"), late_to=late)

@@ -22,6 +22,8 @@ COLUMNS = {
     "stateless": ("id", "symbol", "ts", "note", "notional"),
     "keyed": ("id", "symbol", "ts", "note", "notional"),
     "process": ("id", "symbol", "note", "number", "total"),
+    "counted": ("symbol", "window_number", "volume", "trades"),
+    "asof": ("id", "symbol", "ts", "note", "last"),
     "late": ("id", "symbol", "price", "size", "ts"),
     "rejected": ("raw",),
 }
@@ -97,6 +99,6 @@ def _plain(value: Any) -> Any:
 
 def _type(name: str) -> pa.DataType:
     """Text for times, which come as such from a topic; an empty column needs a type too."""
-    if name in ("volume", "trades", "id", "size", "number", "total"):
+    if name in ("volume", "trades", "id", "size", "number", "total", "window_number", "last"):
         return pa.int64()
     return pa.float64() if name in ("price", "notional") else pa.string()

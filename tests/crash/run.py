@@ -256,7 +256,7 @@ class Run:
 
     def _written(self) -> dict[str, pa.Table]:
         columns = outputs.COLUMNS
-        names = dict.fromkeys(self.cell.sinks, columns[self.cell.pipeline])
+        names = dict.fromkeys(self.cell.sinks, columns[self.cell.computed])
         names |= {"rejected": columns["rejected"]}
         if self.cell.pipeline in ("windowed", "aggregated"):
             names["late"] = columns["late"]
@@ -289,13 +289,15 @@ class Run:
     def _command(self) -> list[str]:
         cell = self.cell
         given = {"run": self.name, "folder": self.folder, "outputs": self.outputs, "consumers": cell.consumers}
-        given |= {"source": cell.source, "sink": cell.sink, "pipeline": cell.pipeline}
+        given |= {"source": cell.source, "sink": cell.sink, "pipeline": cell.computed}
         sets = [f"--set={name}={value}" for name, value in given.items()]
         return ["run", f"{JOB}:job", *sets, "--until", "ended", "--checkpoint", str(self.checkpoint)]
 
     def _environment(self) -> dict[str, str]:
         env = {
             "PENSTOCK_EPOCH_ROWS": str(self.given.epoch_rows),
+            # Keyed state is so small that it would all be in Spark's.
+            "KEYED_TAIL_BYTES": "200",
             "PENSTOCK_LANE": "auto" if self.cell.lane == "native" else "spark",
             "PENSTOCK_PARALLELISM": self.cell.parallelism,
             "PENSTOCK_STATE": self.chance.choice(["memory", "rocksdb"]),

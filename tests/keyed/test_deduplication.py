@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.keyed.deduplication import Deduplicator
-from penstock.keyed.state_store import decode_rows
+from penstock.values.state_tables import StateTable
 
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 WITHIN = 10
@@ -22,9 +22,8 @@ class Turn:
     """What a bucket is given in one epoch."""
 
     rows: pa.Table
-    state: bytes | None
+    state: tuple[StateTable, ...] | None
     watermark_us: int
-    next_event_timer_us: int | None = None
 
 
 def by_the_rule(given: Given) -> list[int]:
@@ -38,7 +37,7 @@ def by_the_rule(given: Given) -> list[int]:
     return numbers
 
 
-def in_epochs(given: Given, ends: list[int], delay: int) -> tuple[list[int], Given, bytes | None]:
+def in_epochs(given: Given, ends: list[int], delay: int) -> tuple[list[int], Given, object]:
     """Give the rows in epochs; return those that are kept, those that were not late, and the last state."""
     step, state, watermark = Deduplicator(("k",), WITHIN, "at"), None, -(10**6)
     kept: list[int] = []
@@ -77,5 +76,6 @@ def test_a_kept_row_is_forgotten_when_the_watermark_is_further_away_than_the_spa
         times = pa.array([time for _, time in rows], SCHEMA.field("at").type)
         turn = Turn(pa.Table.from_arrays([*arrays, times], schema=SCHEMA), None, watermark)
         assert sum(table.num_rows for table in step(turn)) == 3
-        found = decode_rows(turn.state).column("kept_at").to_pylist() if turn.state else []
-        assert (found, turn.next_event_timer_us) == (left, max(left) + WITHIN + 1 if left else None)
+        found = turn.state[0].rows.column("kept_at").to_pylist() if turn.state else []
+        expires = turn.state[0].expires.tolist() if turn.state and turn.state[0].expires is not None else []
+        assert (found, expires) == (left, [at + WITHIN + 1 for at in left])

@@ -18,6 +18,7 @@ from penstock.errors import (
     UnknownColumn,
 )
 from penstock.keyed.process_operator import ProcessOperator
+from penstock.keyed.store.bucket_store import BucketStore
 from penstock.testing import ProcessTester
 from tests.conftest import at
 
@@ -207,13 +208,13 @@ class Picky(ps.Process):
 def test_what_a_row_changed_is_undone_when_the_function_raises_on_it() -> None:
     operator = ProcessOperator(Picky(), ("k",), ("k", "n", "bad", "ts"), "ts", rejects=True, label="process")
     rows = [{"k": "a", "n": 10**i, "bad": i % 3 == 1, "ts": at(i)} for i in range(8)]
-    first = operator.run(pa.Table.from_pylist(rows[:2]), None, 1, 0)
-    result = operator.run(pa.Table.from_pylist(rows[2:]), first.state, 1, 0)
+    first = operator.run(pa.Table.from_pylist(rows[:2]), BucketStore.of(None), 1, 0)
+    result = operator.run(pa.Table.from_pylist(rows[2:]), first.store, 1, 0)
     totals = [1, 101, 1101, 101101, 1101101]
     assert [r["total"] for t in (first, result) for r in t.tables["main"][0].to_pylist()] == totals
     refused = [one for t in (first, result) for one in t.refused]
     assert refused == [("ValueError: no", row) for row in rows if row["bad"]]
-    assert operator.state_of(result.state, '["a"]') == {"total": {"sum": 1101101}}
+    assert operator.state_of(result.store, {"k": "a"}) == {"total": {"sum": 1101101}}
 
 
 def test_a_function_that_raises_names_itself_and_the_row() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,8 @@ import pytest
 import penstock as ps
 from penstock.errors import CheckpointDamaged
 from penstock.keyed.process_operator import ProcessOperator
-from penstock.keyed.state_store import StateStore, decode_rows
+from penstock.keyed.process_state import KeyStates
+from penstock.keyed.store.bucket_store import BucketStore
 from penstock.testing import ProcessTester
 from tests.keyed.test_process import Forgetful
 
@@ -19,15 +20,15 @@ from tests.keyed.test_process import Forgetful
 def test_only_keys_that_are_touched_are_unpickled() -> None:
     operator = ProcessOperator(Forgetful(), ("k",), ("k", "n"), None, rejects=False, label="process")
     many = pa.table({"k": [f"key {i}" for i in range(500)], "n": list(range(500))})
-    state = operator.run(many, None, 0, 1).state
+    state = operator.run(many, BucketStore.of(None), 0, 1).store.finished(0)
     assert state is not None
-    broken = StateStore(state)
-    place = broken.find(["key 7"])
-    assert place == [None], "keys are told apart by their values as JSON"
-    (place,) = broken.find(['["key 7"]'])
-    assert broken.data(place).to_pybytes() in state
-    damaged = state.replace(broken.data(place).to_pybytes(), b"?" * broken.data(place).size)
-    result = operator.run(pa.table({"k": ["key 8"], "n": [1]}), damaged, 0, 2)
+    keys = KeyStates(BucketStore.of(state).everything().tables)
+    assert keys.find(["key 7"]) == [None], "keys are told apart by their values as JSON"
+    (place,) = keys.find(['["key 7"]'])
+    assert place is not None
+    damaged = state.replace(keys.data(place).to_pybytes(), b"?" * keys.data(place).size)
+    assert damaged != state
+    result = operator.run(pa.table({"k": ["key 8"], "n": [1]}), BucketStore.of(damaged), 0, 2)
     assert result.tables["main"][0].to_pylist() == [{"k": "key 8", "before": 8}]
 
 
@@ -48,7 +49,6 @@ def test_keys_of_several_columns_and_nulls_are_kept_apart() -> None:
     assert t.state("x", None) == t.state(None, None) == {"n": 2}
 
 
-@pytest.mark.parametrize("decode", [StateStore, decode_rows])
-def test_state_in_another_version_of_its_format_is_refused(decode: Callable[[bytes], object]) -> None:
+def test_state_in_another_version_of_its_format_is_refused() -> None:
     with pytest.raises(CheckpointDamaged, match="cannot read"):
-        decode(b"\x02.......")
+        BucketStore.of(b"\x01.......")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -11,12 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.keyed.store.bucket_store import BucketStore, RunSettings
+from penstock.keyed.store.run_folder import RunFolder
+from penstock.keyed.table_steps import KeyedTables
 from penstock.native.count_windows import CountWindows
 from penstock.native.early_windows import EarlyWindows
 from penstock.native.panes import Panes
 from penstock.native.session_windows import SessionWindows
 from penstock.native.steps import TIME
 from penstock.schema import Schema
+from penstock.storage.folders import LocalFolder
 from penstock.windows import LAST_US, Window, count_window, session, sliding
 
 ROWS = Schema("k string, __penstock_p0 bigint, __penstock_p1 bigint")
@@ -37,7 +42,7 @@ class Turn:
     """One turn, as Spark would give it."""
 
     rows: pa.Table
-    state: bytes | None
+    store: BucketStore
     watermark_us: int = 0
     now_us: int = 0
     ended: bool = False
@@ -45,19 +50,23 @@ class Turn:
     next_processing_timer_us: int | None = None
 
 
-def turn(rows: list[Given], before: Turn | None = None, **more: Any) -> Turn:
+def turn(rows: list[Given], **more: Any) -> Turn:
     made = [{"k": k, "__penstock_p0": 1, "__penstock_p1": v, TIME: at * SECOND} for k, v, at in rows]
-    return Turn(pa.Table.from_pylist(made, schema=ARROW), before.state if before else None, **more)
+    return Turn(pa.Table.from_pylist(made, schema=ARROW), BucketStore.of(None), **more)
 
 
 def played(step: Any, turns: list[Turn]) -> list[dict[str, Any]]:
-    """Take turns; each goes on from the state that the one before left."""
+    """Take turns; each goes on from the state that the one before left, in runs."""
+    keys = step.panes.keys
+    tables = KeyedTables(step, keys, keys, closes_at_end=isinstance(step, CountWindows), time=TIME)
     found, state = [], None
-    for one in turns:
-        now = replace(one, state=state)
-        found += [row for table in step(now) for row in table.to_pylist()]
-        state = now.state
-    assert state is None
+    with TemporaryDirectory() as folder:
+        runs = RunSettings(RunFolder(LocalFolder(folder)), 100, tail_bytes=100)
+        for epoch, one in enumerate(turns):
+            now = replace(one, store=BucketStore.of(state, runs))
+            found += [row for table in tables(now) for row in table.to_pylist()]
+            state = now.store.advanced().finished(epoch)
+        assert not len(BucketStore.of(state, runs).everything())
     return found
 
 

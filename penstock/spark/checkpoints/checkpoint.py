@@ -5,6 +5,7 @@ plan.json         physical plan of the last run       layout.json  what Spark's 
 queries/NAME/     Spark's offsets, commits and state  sources/   progress and settings of each source
 staged/NAME/      late and rejected rows of epochs    epochs/    totals after each epoch
 ticks.jsonl       watermarks that the driver set      lease*     the driver that uses it, always in the root
+keyed/QUERY/      runs of keyed state, by node and bucket; Spark's state has the manifests that name them
 
 They are in the root, or in `generations/N` of it if the file `current` holds the number N.
 """
@@ -42,6 +43,7 @@ from penstock.spark.checkpoints.identity import (
 )
 from penstock.spark.checkpoints.lease import lease_on
 from penstock.spark.checkpoints.physical_plan import plan_on
+from penstock.spark.checkpoints.runs import KEYED
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.tasks.control_journal import TIMERS, ControlJournal, DeclaredTimes
 from penstock.spark.tasks.staging import Staging
@@ -127,6 +129,10 @@ class Checkpoint:
     def records(self, name: str) -> Folder:
         """Return the folder with the totals of one query's epochs."""
         return self.folder / "epochs" / name
+
+    def runs(self, name: str) -> Folder:
+        """Return the folder with the runs of one query's keyed state."""
+        return self.folder / KEYED / name
 
     def staging(self, name: str) -> Staging:
         """Return where the tasks of one query stage late and rejected rows."""

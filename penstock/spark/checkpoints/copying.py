@@ -15,6 +15,7 @@ from penstock.errors import CheckpointDamaged, CheckpointMismatch, CheckpointMis
 from penstock.spark.checkpoints.history import History, is_checksum, query_names
 from penstock.spark.checkpoints.identity import ACTIVATED, IDENTITY, Identity, read_identity, write_identity
 from penstock.spark.checkpoints.layout import Layout, read_layout
+from penstock.spark.checkpoints.runs import KEYED, copy_runs
 from penstock.spark.epochs.journal_compaction import entries_read
 from penstock.spark.tasks.control_journal import TIMERS
 from penstock.spark.tasks.control_journal import TIMES_JOURNAL as TICKS
@@ -23,7 +24,7 @@ from penstock.storage.journals import copy_journal
 
 LEASES = ("lease", "lease.jvm")
 # Files of running epochs, of this machine, or of older generations: not needed to resume.
-_NOT_COPIED = ("staged", "set-aside", "generations", "current", ACTIVATED, *LEASES, "suspect")
+_NOT_COPIED = ("staged", KEYED, "set-aside", "generations", "current", ACTIVATED, *LEASES, "suspect")
 _PLANNING_FILE = re.compile(r"(offsets|planned-[^/]+)\.json")
 _JOURNAL = re.compile(r"(?P<name>.+?)(/(base-)?\d{9,})?\.jsonl")
 _TRIES = 20
@@ -85,6 +86,7 @@ def _copy(source: Folder, target: Folder, epoch: int | None, identity: Identity 
     for name, last in epochs.items():
         _copy_records(source / "epochs" / name, target / "epochs" / name, last)
         _copy_query(histories[name], target / "queries" / name, last, links)
+        _copy_keyed_state(source, target, name, last)
     _copy_own_files(source, target, _journal_ends(layout, histories, epochs))
     # Last: with its identity the copy is a checkpoint.
     write_identity(target, identity)
@@ -115,6 +117,15 @@ def _copy_query(history: History, target: Folder, epoch: int, links: bool) -> No
         return
     for name in wanted:
         target.write(name, history.read(name), sync=False)
+
+
+def _copy_keyed_state(source: Folder, target: Folder, query: str, epoch: int) -> None:
+    """Copy the runs of a query: linked where the disk allows it, since they never change."""
+    copy_runs(source / KEYED / query, target / KEYED / query, epoch)
+    if f"{epoch}" not in (source / "queries" / query / "commits").names():
+        # While the epoch is retained, so are its runs.
+        message = f"{source.url}/queries/{query}/commits/{epoch}"
+        raise FileNotFoundError(message)
 
 
 def _copy_records(source: Folder, target: Folder, epoch: int) -> None:

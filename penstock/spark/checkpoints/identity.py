@@ -31,8 +31,8 @@ HIGHEST_EPOCHS = "reached"
 ACTIVATED = "counted"
 _GENERATIONS = "generations"
 _FIRST = 1
-# Queries are migrated, not copied; a new generation needs nothing of the others.
-_NOT_COPIED = ("queries/", "set-aside/", ACTIVATED)
+# Queries and their keyed state are migrated, not copied; a new generation needs nothing of the others.
+_NOT_COPIED = ("queries/", "keyed/", "set-aside/", ACTIVATED)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from penstock.spark.checkpoints.identity import HIGHEST_EPOCHS, Identity
 from penstock.spark.checkpoints.layout import FILE as LAYOUT
 from penstock.spark.checkpoints.layout import UNKNOWN, Layout, read_layout
 from penstock.spark.checkpoints.physical_plan import PLAN
+from penstock.spark.checkpoints.runs import RUN, damage_in_run, missing_runs
 from penstock.spark.checkpoints.spark_files import MISSING
 from penstock.spark.epochs.journal_compaction import entries_read
 from penstock.spark.epochs.result_staging import ResultStaging
@@ -96,6 +97,7 @@ def find_damage(files: CheckpointFiles, *, newest_only: bool = False) -> Problem
             continue
         if path not in found and (reason := _damage(files, path)):
             found[path] = reason
+    found |= dict(missing_runs(paths, files.data.read, files.newest_committed)) if not newest_only else {}
     for name in sorted({match["name"] for path in paths if (match := _JOURNAL.fullmatch(path))}):
         found |= _damaged_journal(files, name)
     return found
@@ -107,6 +109,9 @@ def _is_superseded(files: CheckpointFiles, path: str) -> bool:
         return int(match["epoch"]) < files.newest_committed.get(match["query"], -1)
     if match := _STAGED_RESULTS.fullmatch(path):
         return int(match["epoch"]) <= files.newest_committed.get(match["query"], -1)
+    if RUN.fullmatch(path):
+        # Tasks check the runs that they read.
+        return True
     folder, _, file = path.rpartition("/")
     return _TABLE_VERSION.fullmatch(path) is not None and file.encode() not in (
         files.data.read(f"{folder}/newest.json") or b""
@@ -123,7 +128,7 @@ def _paths(data: Folder) -> Iterator[str]:
 
 def _damage(files: CheckpointFiles, path: str) -> str | None:
     parse = next((parse for pattern, parse in _PARSERS.items() if re.fullmatch(pattern, path)), None)
-    if parse is None and not _TABLE_VERSION.fullmatch(path) and not _STAGED_RESULTS.fullmatch(path):
+    if parse is None and not any(one.fullmatch(path) for one in (_TABLE_VERSION, _STAGED_RESULTS, RUN)):
         return None
     content = files.data.read(path)
     if content is None:
@@ -131,6 +136,8 @@ def _damage(files: CheckpointFiles, path: str) -> str | None:
     try:
         if parse is not None:
             parse(content)
+        elif RUN.fullmatch(path):
+            return damage_in_run(content)
         elif match := _TABLE_VERSION.fullmatch(path):
             return None if hashlib.sha256(content).hexdigest()[:16] == match["hash"] else "does not match its checksum"
         elif match := _STAGED_RESULTS.fullmatch(path):

@@ -26,6 +26,7 @@ from penstock.spark.checkpoints.identity import HIGHEST_EPOCHS
 from penstock.spark.checkpoints.initial_state import InitialState
 from penstock.spark.checkpoints.layout import Layout, QueryLayout, build_layout, query_layout, read_layout, write_layout
 from penstock.spark.checkpoints.physical_plan import write_plan
+from penstock.spark.checkpoints.runs import KEYED, copy_runs
 from penstock.spark.epochs.ledgers import planned_bounds, write_bounds
 from penstock.spark.epochs.spark_errors import translate
 from penstock.spark.epochs.timers import PendingTimers
@@ -35,6 +36,7 @@ from penstock.spark.tasks.control_journal import CLOCK
 from penstock.spark.tasks.control_journal import TIMERS as WAKEUPS
 from penstock.spark.tasks.offset_files import TICKS, source_offsets
 from penstock.spark.tasks.source_readers import uses_kafka_connector
+from penstock.storage.file_names import file_name
 from penstock.storage.folders import Folder
 
 # What Spark's offset log has for a source that was not read yet.
@@ -121,7 +123,8 @@ def migrate(checkpoint: Checkpoint, spark: SparkSession, graph: Graph, settings:
             old_query, target = old.of(query.name), checkpoint.query(query.name)
             if old_query is not None:
                 initial = InitialState(query, scratch.query(query.name), settings, store)
-                _QueryMigration(old_query, target, known[query.name], change.changes, old, initial).run()
+                runs = change.old / KEYED / query.name, checkpoint.runs(query.name)
+                _QueryMigration(old_query, target, runs, known[query.name], change.changes, old, initial).run()
                 _repartition(old_query, target, change.partitions, spark)
     except Exception as error:  # of Spark, Py4J or a connector: users get it in our words
         raise translate(error, graph, scratch.staging("final"), -1) from error
@@ -142,10 +145,11 @@ def _repartition(old: OldQuery, target: Folder, partitions: int | None, spark: S
 
 @dataclass(frozen=True)
 class _QueryMigration:
-    """Writes the files of one query for the new plan."""
+    """Writes the files of one query for the new plan; `runs` are the old and the new folder of keyed state."""
 
     old: OldQuery
     target: Folder
+    runs: tuple[Folder, Folder]
     layout: QueryLayout
     changes: Changes
     all_old: OldQueries
@@ -211,6 +215,13 @@ class _QueryMigration:
         relative = [name.removeprefix(f"state/{old}/") for name in wanted]
         (history.folder / "state" / str(old)).copy(relative, self.target / "state" / str(new))
         _set_operator_id(self.target / "state" / str(new), new)
+        self._copy_runs(self.layout.operators[new].node)
+
+    def _copy_runs(self, node: str) -> None:
+        """Copy the runs of a node's keyed state, if it has any, from the folder of its old name."""
+        before = next((old for old, new in self.changes.renames.items() if new == node), node)
+        old, new = self.runs
+        copy_runs(old / file_name(before), new / file_name(node), self.old.committed)
 
 
 def _layout(query: Query, graph: Graph, settings: Settings) -> QueryLayout:

@@ -16,14 +16,16 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.keyed.state_store import decode_rows, encode_rows
+from penstock.keyed.store.groups import NEVER
+from penstock.keyed.table_steps import KeyedTables, TableCall
 from penstock.plan.operators.joins import LATE, JoinAsof
 from penstock.schema import Schema
-from penstock.spark.lowering.buckets import Invocation, bucketed_results
+from penstock.spark.lowering.buckets import bucketed_results
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.lowering.lower import lower
 from penstock.spark.lowering.side_outputs import divert_late_rows
 from penstock.spark.tasks.internal_columns import EVENT_TIME, ORDER, PREFIX
+from penstock.values.state_tables import StateTable
 
 LEFT, RIGHT, IS_LEFT = (PREFIX + name for name in ("left", "right", "is_left"))
 Numbers = npt.NDArray[np.int64]
@@ -42,8 +44,9 @@ def _join_asof(node: JoinAsof, context: Context, left: DataFrame, right: DataFra
     # Each side has a null column of the other's type.
     both = mine.withColumn(RIGHT, _null_like(other, RIGHT)).unionByName(other.withColumn(LEFT, _null_like(mine, LEFT)))
     step = AsofStep(keys, tuple(paired.rest.items()), node.schema, node.how == "inner", node.max_age_us)
-    numbers = [column(key_column(number)) for number in range(len(keys))]
-    return bucketed_results(both, numbers, step, node.schema, context, node)
+    names = tuple(key_column(number) for number in range(len(keys)))
+    tables = KeyedTables(step, names, names, expires_by_watermark=node.max_age_us is not None)
+    return bucketed_results(both, [column(name) for name in names], tables, node.schema, context, node)
 
 
 def _side(frame: DataFrame, keys: tuple[str, ...], names: list[str], carried: list[str], *, is_left: bool) -> DataFrame:
@@ -73,23 +76,24 @@ class AsofStep:
     inner: bool
     max_age_us: int | None
 
-    def __call__(self, call: Invocation) -> Iterator[pa.Table]:
+    def __call__(self, call: TableCall) -> Iterator[pa.Table]:
         """Join what is due, and store what may still match."""
         new = call.rows.drop_columns([ORDER]) if ORDER in call.rows.column_names else call.rows
-        old = None if call.state is None else decode_rows(call.state).select(new.schema.names).cast(new.schema)
+        old = None if call.state is None else call.state[0].rows.select(new.schema.names).cast(new.schema)
         rows = pa.concat_tables([new.slice(0, 0) if old is None else old, new]).combine_chunks()
         sides = _Sides(rows, len(self.keys))
         due = sides.is_left & (sides.times < call.watermark_us)
         if due.any():
             yield self._results(sides, np.flatnonzero(due))
         kept = sides.kept(call.watermark_us, self.max_age_us)
-        waiting = sides.times[kept & sides.is_left]
-        call.state = encode_rows(sides.rows.filter(pa.array(kept))) if kept.any() else None
-        call.next_event_timer_us = int(waiting.min()) + 1 if len(waiting) else self._old_at(sides.times[kept])
+        call.state = (self._state(sides, kept),) if kept.any() else None
 
-    def _old_at(self, times: Numbers) -> int | None:
-        """Return when the stored right rows will be too old for any left row."""
-        return int(times.max()) + self.max_age_us + 1 if len(times) and self.max_age_us is not None else None
+    def _state(self, sides: _Sides, kept: npt.NDArray[np.bool_]) -> StateTable:
+        """Return rows to store: left ones wait for the watermark, right ones stay until they are too old."""
+        times, is_left = sides.times[kept], sides.is_left[kept]
+        waiting = np.where(is_left, times + 1, NEVER)
+        old_at = None if self.max_age_us is None else np.where(is_left, NEVER, times + self.max_age_us + 1)
+        return StateTable(sides.rows.filter(pa.array(kept)), event=waiting, expires=old_at)
 
     def _results(self, sides: _Sides, indices: Numbers) -> pa.Table:
         met, found = sides.before(indices, self.max_age_us)

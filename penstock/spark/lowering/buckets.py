@@ -2,17 +2,18 @@
 
 Spark's Python state is per key, and each key costs a call. Here keys are hashed into a fixed number of buckets. A task,
 that of the scan if possible, packs its rows of each bucket into one Arrow blob, Spark brings a bucket's blobs and its
-state together, and one call takes them all and gives Arrow back. State is bytes in Spark's own state store, so it is
-checkpointed and restored with everything else.
+state together, and one call takes them all and gives Arrow back. The state in Spark's own store is the manifest of the
+bucket and what was written last; the rest is in runs beside it (`penstock.keyed.store`).
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 import pyarrow as pa
@@ -21,6 +22,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from penstock.errors import PenstockError
+from penstock.keyed.store.bucket_store import TAIL_BYTES, BucketStore, RunSettings
+from penstock.keyed.store.run_folder import RunFolder
 from penstock.plan.operators.node import BUCKETS, Node
 from penstock.plan.physical.queries import event_times_of
 from penstock.plan.physical.watermark_lag import lag_us
@@ -40,6 +43,8 @@ OUTPUT_ROWS = 65_536
 # The part of a blob without rows: a timer that fires.
 _TIMER = -1
 _STATE = "state binary, ring_us bigint"
+# For tests: state of any size is written to runs.
+TAIL_VARIABLE = "KEYED_TAIL_BYTES"
 
 
 @dataclass
@@ -47,12 +52,12 @@ class Invocation:
     """One call of a step in one epoch, with the rows and state of a bucket; the step leaves the next state in it.
 
     `watermark_us` is that of this epoch: what is due up to it is due now. The two timers are the event time and the
-    processing time at which the bucket has to be called even without rows. `ended`: no row will ever come.
+    processing time at which the bucket has to be called even if nothing is due. `ended`: no row will ever come.
     """
 
     bucket: int
     rows: pa.Table
-    state: bytes | None
+    store: BucketStore
     watermark_us: int
     now_us: int
     ended: bool = False
@@ -60,7 +65,15 @@ class Invocation:
     next_processing_timer_us: int | None = None
 
 
-Step = Callable[[Invocation], Iterable[pa.Table]]
+class Step(Protocol):
+    """What is done with a bucket."""
+
+    @property
+    def expires_by_watermark(self) -> bool:
+        """Whether it is called again when all of the bucket has expired."""
+
+    def __call__(self, call: Invocation) -> Iterable[pa.Table]:
+        """Take the rows of a bucket, and yield results."""
 
 
 def input_schema(frame: DataFrame, node: Node, context: Context) -> Schema:
@@ -112,6 +125,10 @@ def _results(
         shifted_clock=context.shifted_clock,
         first_us=context.first_us,
         ends_at_us=_ends_at(node, context),
+        runs=context.runs_folder(node),
+        retention=context.retention,
+        shares_runs=context.operators[node] > 1,
+        tail_bytes=int(os.environ.get(TAIL_VARIABLE, TAIL_BYTES)),
     )
     blobs = frame.select(*map(column, BLOB.names)) if node in context.packed else _packed(frame, keys, worker)
     if context.timers is not None:
@@ -185,6 +202,10 @@ class _Worker:
     shifted_clock: Folder | None
     first_us: int = 0
     ends_at_us: int = LAST_US
+    runs: Folder | None = None
+    retention: int = 0
+    shares_runs: bool = False
+    tail_bytes: int = TAIL_BYTES
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Put the rows of each bucket into one blob."""
@@ -199,7 +220,7 @@ class _Worker:
         call = Invocation(
             bucket=int(key[0]),
             rows=self._rows(blobs),
-            state=bytes(state.get[0]) if state.exists else None,
+            store=self._opened(int(key[0]), bytes(state.get[0]) if state.exists else None),
             watermark_us=watermark_us,
             now_us=state.getCurrentProcessingTimeMs() * 1000 + clock_shift_us(self.shifted_clock),
             ended=watermark_us >= self.ends_at_us or any((part, number) == (_TIMER, 1) for part, number, _ in blobs),
@@ -207,11 +228,11 @@ class _Worker:
         try:
             with _uncollected():
                 made = [(self._blob(part), part.num_rows) for table in self.step(call) for part in _cut(table)]
+                self._store(call, state)
         except PenstockError as error:
             error.node = error.node or self.label
             self.staging.put_error(current_epoch(), error)
             raise
-        self._store(call, state)
         yield pd.DataFrame(made, columns=list(MADE.names))
 
     def _watermark_us(self, state: GroupState) -> int:
@@ -230,18 +251,32 @@ class _Worker:
     def _blob(self, table: pa.Table) -> bytes:
         return blob(table.select(self.made.names).cast(self.made).combine_chunks().to_batches()[0])
 
+    def _opened(self, bucket: int, state: bytes | None) -> BucketStore:
+        runs = None
+        if self.runs is not None:
+            folder = RunFolder(self.runs / str(bucket))
+            runs = RunSettings(folder, self.retention, bucket, self.tail_bytes, self.shares_runs)
+        return BucketStore.of(state, runs)
+
     def _store(self, call: Invocation, state: GroupState) -> None:
-        before = state.get[1] if state.exists else None
-        if call.next_processing_timer_us != before:
-            register_timer(self.staging, current_epoch(), self.node, call.bucket, call.next_processing_timer_us)
-        if call.state is None:
+        """Write a run if it is time for one, and then the manifest and the timers."""
+        store = call.store.advanced()
+        event, processing = store.next_due()
+        if event is None and self.step.expires_by_watermark:
+            event = store.last_expiry
+        written = store.finished(current_epoch())
+        event = _first(event, call.next_event_timer_us) if written is not None else None
+        processing = _first(processing, call.next_processing_timer_us) if written is not None else None
+        if processing != (state.get[1] if state.exists else None):
+            register_timer(self.staging, current_epoch(), self.node, call.bucket, processing)
+        if written is None:
             if state.exists:
                 state.remove()
             return
-        state.update((call.state, call.next_processing_timer_us))
-        if call.next_event_timer_us is not None:
+        state.update((written, processing))
+        if event is not None:
             # Spark fires what is older than its watermark, in milliseconds; what is due exactly at it must fire too.
-            due_ms = -((self.extra_us + self.first_us - call.next_event_timer_us) // 1000) - 1
+            due_ms = -((self.extra_us + self.first_us - event) // 1000) - 1
             state.setTimeoutTimestamp(max(due_ms, _spark_watermark_us(state) // 1000, 1))
 
 
@@ -270,6 +305,10 @@ def _ordered(rows: pa.Table) -> pa.Table:
 def _cut(table: pa.Table) -> Iterator[pa.Table]:
     for start in range(0, table.num_rows, OUTPUT_ROWS):
         yield table.slice(start, OUTPUT_ROWS)
+
+
+def _first(*times: int | None) -> int | None:
+    return min((time for time in times if time is not None), default=None)
 
 
 def _spark_watermark_us(state: GroupState) -> int:

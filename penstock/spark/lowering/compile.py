@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
@@ -131,6 +132,9 @@ class _Compiler:
             cores=self.settings.cores,
             nodes=self.nodes,
             first_us=self.checkpoint.first_us,
+            runs=self.checkpoint.runs(self.name),
+            retention=self.checkpoint.retention,
+            operators=Counter(node for write in self.outputs for node in stateful_upstream(write)),
         )
         ours = (p for p in self.lanes.prefixes.values() if source_reader(p.read.source, self.settings).offers_times)
         native = {prefix.times for prefix in ours}

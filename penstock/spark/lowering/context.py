@@ -22,6 +22,7 @@ from penstock.spark.tasks.internal_columns import EVENT_TIME, OTHER_WINDOW, PREF
 from penstock.spark.tasks.node_watermarks import WatermarkSpec, watermark_column
 from penstock.spark.tasks.packed_rows import PackedFrame
 from penstock.spark.tasks.staging import Staging
+from penstock.storage.file_names import file_name
 from penstock.storage.folders import Folder
 from penstock.windows import TimeRange
 
@@ -44,6 +45,11 @@ class Context:
     mode: str = "append"
     cores: int = 1
     streaming: bool = True
+    # Where the runs of keyed state are, and for how many epochs unused ones are kept; without a folder there are none.
+    runs: Folder | None = None
+    retention: int = 0
+    # How many operators each node with state has: one in each branch that computes it.
+    operators: Counter[Node] = field(default_factory=Counter)
     timers: DataFrame | None = None
     shifted_clock: Folder | None = None
     nodes: tuple[Node, ...] = ()
@@ -63,6 +69,10 @@ class Context:
     def again(self, node: Node) -> bool:
         """Say whether a node is lowered once more: then its rows were counted and staged already."""
         return self._times[node] > 1
+
+    def runs_folder(self, node: Node) -> Folder | None:
+        """Return the folder for the runs of a node's state."""
+        return self.runs and self.runs / file_name(self.graph.own_name(node))
 
     def name(self, node: Node) -> str:
         """The node's name."""

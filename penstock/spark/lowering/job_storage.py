@@ -43,6 +43,9 @@ class JobStorage(Protocol):
     def records(self, name: str) -> Folder:
         """Return the folder with the totals of one query's epochs."""
 
+    def runs(self, name: str) -> Folder:
+        """Return the folder with the runs of one query's keyed state."""
+
     def staging(self, name: str) -> Staging:
         """Return where the tasks of one query stage late and rejected rows."""
 

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.keyed.deduplication import Deduplicator
+from penstock.keyed.table_steps import KeyedTables
 from penstock.plan.operators.deduplication import Deduplicate, Distinct
 from penstock.plan.operators.grouped import Aggregate, Grouped, Reduce, Top
 from penstock.plan.operators.two_phase_aggregates import TwoPhaseAggregate, two_phase
@@ -31,7 +32,8 @@ def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataF
     frame = divert_late_rows(frame, node, context)
     rows = input_schema(frame, node, context)
     output = Schema(tuple(field for field in rows if field.name != EVENT_TIME))
-    step = Deduplicator(node.keys, node.within_us, EVENT_TIME)
+    dedup = Deduplicator(node.keys, node.within_us, EVENT_TIME)
+    step = KeyedTables(dedup, dedup.keys, dedup.state_keys, expires_by_watermark=True)
     keys = [column(name) for name in node.keys]
     return bucketed_results(frame, keys, step, output, context, node)
 

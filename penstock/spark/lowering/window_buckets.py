@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from penstock.aggregates import Aggregator
 from penstock.errors import PipelineError
+from penstock.keyed.table_steps import KeyedTables
 from penstock.native.count_windows import CountWindows
 from penstock.native.early_windows import EarlyWindows
 from penstock.native.panes import LISTS, Panes, merge_of
@@ -22,7 +23,7 @@ from penstock.plan.operators.grouped import WINDOW_TYPES, Aggregate, Grouped, Re
 from penstock.plan.operators.partial_aggregates import PREFIX as PARTIAL
 from penstock.plan.operators.two_phase_aggregates import TwoPhaseAggregate, two_phase
 from penstock.schema import Field, Schema, quoted
-from penstock.spark.lowering.buckets import Step, bucketed
+from penstock.spark.lowering.buckets import bucketed
 from penstock.spark.lowering.context import Context, carried_columns, column
 from penstock.spark.lowering.python.aggregators import OUT, Reducer, finished, finished_row, row_partial
 from penstock.spark.tasks.internal_columns import EVENT_TIME, PREFIX
@@ -44,7 +45,13 @@ def in_buckets(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
     return context.counted(results.select(*map(column, node.schema.names), *time), node)
 
 
-def _step(node: Grouped, panes: Panes, late: str | None) -> Step:
+def _step(node: Grouped, panes: Panes, late: str | None) -> KeyedTables:
+    step = _windows(node, panes, late)
+    at_end = isinstance(step, CountWindows)
+    return KeyedTables(step, panes.keys, panes.keys, closes_at_end=at_end, time=EVENT_TIME)
+
+
+def _windows(node: Grouped, panes: Panes, late: str | None) -> CountWindows | SessionWindows | EarlyWindows:
     window = node.window
     assert window is not None
     is_processing_time = window.clock == "processing"

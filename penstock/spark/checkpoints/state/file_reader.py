@@ -11,9 +11,11 @@ from penstock.plan.operators.joins import Join
 from penstock.spark.checkpoints.state.aggregates import GroupRows, safe_unpickle, to_plain
 from penstock.spark.checkpoints.state.buckets import (
     OPEN,
+    BucketReader,
     bucket_format,
     join_columns,
     key_text,
+    possible_hashes,
     process_columns,
     process_keys,
     process_row,
@@ -36,15 +38,22 @@ class FileReader:
 
     def read(self, key: str | None = None, limit: int = 100) -> StateTable:
         """Return the rows of a key, or of all keys, up to a limit."""
-        columns, rows = self._rows()
         keys = self.operator.keys
         if key is not None:
             require_keys(self.operator)
-        found = [row for row in rows if key is None or _key_as_in_spark(row, keys) == key]
+        columns, found = self._found(key, possible_hashes(key, len(keys)) if key is not None else None)
+        if not found and key is not None:
+            # Its type is one that the text does not show.
+            columns, found = self._found(key, None)
         found.sort(key=lambda row: [_order(row.get(name)) for name in (*keys, "window_start", "side", "time", OPEN)])
         return StateTable(self.operator.node, self.version.epoch, columns, found[:limit], len(found) > limit)
 
-    def _rows(self) -> tuple[list[str], Iterable[Row]]:
+    def _found(self, key: str | None, hashes: tuple[int, ...] | None) -> tuple[list[str], list[Row]]:
+        columns, rows = self._rows(BucketReader(self.version.runs, hashes))
+        keys = self.operator.keys
+        return columns, [row for row in rows if key is None or _key_as_in_spark(row, keys) == key]
+
+    def _rows(self, reader: BucketReader) -> tuple[list[str], Iterable[Row]]:
         operator = self.operator
         if operator.kind == Join.kind:
             return join_columns(operator), self._join_rows()
@@ -53,9 +62,9 @@ class FileReader:
         buckets = bucket_format(operator, in_buckets=in_buckets)
         if buckets is not None:
             states = self._states(schema)
-            return buckets.columns, (json.loads(to_json(row)) for one in states for row in buckets.decode(one))
+            return buckets.columns, (json.loads(to_json(row)) for one in states for row in buckets.rows(one, reader))
         if operator.attributes is not None:
-            return process_columns(operator), self._process_rows(schema)
+            return process_columns(operator), self._process_rows(schema, reader)
         if operator.running:
             return [*operator.keys, "accumulators"], self._running_rows(schema)
         groups = GroupRows(operator, schema, self.version.first_us)
@@ -71,9 +80,9 @@ class FileReader:
             if value[0] is not None and value[0]["state"] is not None:
                 yield value[0]["state"]
 
-    def _process_rows(self, schema: StateSchema) -> Iterator[Row]:
+    def _process_rows(self, schema: StateSchema, reader: BucketReader) -> Iterator[Row]:
         for state in self._states(schema):
-            keys, data = (column.to_pylist() for column in process_keys(state).columns)
+            keys, data = (column.to_pylist() for column in process_keys(state, reader).columns)
             yield from (process_row(key, one, self.operator) for key, one in zip(keys, data, strict=True))
 
     def _running_rows(self, schema: StateSchema) -> Iterator[Row]:

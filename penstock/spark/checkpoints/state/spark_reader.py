@@ -16,9 +16,12 @@ from penstock.settings import Settings
 from penstock.spark.checkpoints.layout import Operator
 from penstock.spark.checkpoints.state.aggregates import GroupRows, partials, safe_unpickle, to_plain
 from penstock.spark.checkpoints.state.buckets import (
+    BucketFormat,
+    BucketReader,
     bucket_format,
     join_columns,
     key_text,
+    possible_hashes,
     process_columns,
     process_keys,
     process_row,
@@ -53,14 +56,23 @@ class SparkReader:
             return self._json_rows(_join_sides(source, folder, operator, first_us), join_columns(operator), key, limit)
         raw = source.load(folder)
         buckets = bucket_format(operator, in_buckets="groupState" in raw.select("value.*").columns)
-        if buckets is not None:
-            rows = _decoded_buckets(raw, operator.keys, buckets.decode)
-            return self._json_rows(rows, buckets.columns, key, limit)
-        if operator.attributes is not None:
-            return self._process_rows(raw, key, limit)
+        if buckets is not None or operator.attributes is not None:
+            hashes = possible_hashes(key, len(operator.keys)) if key is not None and operator.keys else None
+            found = self._bucket_rows(raw, buckets, hashes, key, limit)
+            # Of some types of keys the text does not show the hash.
+            return found if found.rows or hashes is None else self._bucket_rows(raw, buckets, None, key, limit)
         if operator.calls:
             return self._groups(raw, key, limit)
         return self._results(raw, key, limit)
+
+    def _bucket_rows(
+        self, raw: DataFrame, buckets: BucketFormat | None, hashes: tuple[int, ...] | None, key: str | None, limit: int
+    ) -> StateTable:
+        reader = BucketReader(self.version.runs, hashes)
+        if buckets is None:
+            return self._process_rows(raw, reader, key, limit)
+        rows = _decoded_buckets(raw, self.operator.keys, lambda state: buckets.rows(state, reader))
+        return self._json_rows(rows, buckets.columns, key, limit)
 
     def _source(self) -> DataFrameReader:
         spark = session(with_store(self.settings, self.version.root))
@@ -78,8 +90,8 @@ class SparkReader:
         found = frame.orderBy("name", "data").limit(limit + 1).toArrow().to_pylist()
         return self._table(columns, [json.loads(one["data"]) for one in found[:limit]], more=len(found) > limit)
 
-    def _process_rows(self, raw: DataFrame, key: str | None, limit: int) -> StateTable:
-        keys = _bucket_states(raw).mapInArrow(_pickled_keys, "key string, name string, data binary")
+    def _process_rows(self, raw: DataFrame, reader: BucketReader, key: str | None, limit: int) -> StateTable:
+        keys = _bucket_states(raw).mapInArrow(_pickled_keys(reader), "key string, name string, data binary")
         if key is not None:
             keys = keys.filter(F.col("name") == F.lit(key))
         found = keys.orderBy("name", "key").limit(limit + 1).toArrow().to_pylist()
@@ -129,12 +141,16 @@ def _decoded_buckets(raw: DataFrame, keys: list[str], decode: Callable[[bytes], 
     return _bucket_states(raw).mapInArrow(decoded, "name string, data string")
 
 
-def _pickled_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for state in batch.column(0).to_pylist():
-            keys, data = process_keys(state).columns
-            names = pa.array([",".join(map(str, json.loads(key))) for key in keys.to_pylist()], pa.string())
-            yield pa.RecordBatch.from_arrays([keys, names, data], schema=_PICKLED_KEYS)
+def _pickled_keys(reader: BucketReader) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def pickled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for state in batch.column(0).to_pylist():
+                for found in process_keys(state, reader).combine_chunks().to_batches():
+                    keys, data = found.columns
+                    names = pa.array([",".join(map(str, json.loads(key))) for key in keys.to_pylist()], pa.string())
+                    yield pa.RecordBatch.from_arrays([keys, names, data], schema=_PICKLED_KEYS)
+
+    return pickled
 
 
 def _result_frame(raw: DataFrame, operator: Operator, first_us: int) -> DataFrame:

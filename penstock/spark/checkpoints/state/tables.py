@@ -10,6 +10,8 @@ from penstock.spark.checkpoints.history import History, StateStoreFiles
 from penstock.spark.checkpoints.identity import read_identity
 from penstock.spark.checkpoints.inspect import checkpoint_at
 from penstock.spark.checkpoints.layout import Operator, read_layout
+from penstock.spark.checkpoints.runs import KEYED
+from penstock.storage.file_names import file_name
 from penstock.storage.folders import Folder
 
 Row = dict[str, Any]
@@ -29,6 +31,11 @@ class StateVersion:
     operator: Operator
     epoch: int
     first_us: int
+
+    @property
+    def runs(self) -> Folder:
+        """The folder of the operator's runs, where it has keyed state."""
+        return checkpoint_at(self.root) / KEYED / self.query / file_name(self.operator.node)
 
     @property
     def stores(self) -> list[StateStoreFiles]:

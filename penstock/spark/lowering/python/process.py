@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -53,18 +54,15 @@ def _keyed(node: KeyedProcess, context: Context) -> ProcessOperator:
 class _Step:
     """What a task does with a bucket."""
 
+    expires_by_watermark: ClassVar[bool] = False
     keyed: ProcessOperator
     node: str
     made: pa.Schema
     staging: Staging
 
     def __call__(self, call: Invocation) -> Iterator[pa.Table]:
-        turned = self.keyed.run(call.rows, call.state, call.watermark_us, call.now_us, ended=call.ended)
-        call.state, call.next_event_timer_us, call.next_processing_timer_us = (
-            turned.state,
-            turned.next_event_timer_us,
-            turned.next_processing_timer_us,
-        )
+        turned = self.keyed.run(call.rows, call.store, call.watermark_us, call.now_us, ended=call.ended)
+        call.store = turned.store
         self._refuse(turned, call.bucket)
         for output, (table, times) in turned.tables.items():
             yield self._shaped(output, table, times)

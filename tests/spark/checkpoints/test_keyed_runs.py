@@ -1,0 +1,150 @@
+"""Promise: keyed state in runs is restored, copied, migrated, shown and checked like all other state."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import penstock as ps
+from penstock.errors import CheckpointDamaged
+from penstock.keyed.store.run_folder import epoch_of
+from penstock.settings import Settings
+from penstock.spark.checkpoints.inspect import inspect
+from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
+from penstock.spark.checkpoints.state.reader import read_state
+from penstock.spark.lowering.buckets import TAIL_VARIABLE
+from penstock.storage.folders import folder
+from tests.spark.stateful_jobs import on
+
+KEYS, ROWS, RETENTION = 40, 60, 2
+
+
+class Running(ps.Process):
+    output = "k bigint, n bigint"
+    n = ps.state.value(int)
+
+    def on_row(self, row: dict[str, Any], ctx: ps.Context) -> Iterator[dict[str, Any]]:
+        self.n.set(self.n.get(0) + 1)
+        yield {"k": row["k"], "n": self.n.get()}
+
+
+class Job:
+    """A process function whose every epoch writes runs, over files of one epoch each."""
+
+    def __init__(self, home: Path, settings: Settings) -> None:
+        self.home, self.settings, self.fed = home, settings, 0
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.home / "checkpoint"
+
+    def feed(self, files: int) -> None:
+        (self.home / "in").mkdir(parents=True, exist_ok=True)
+        for number in range(self.fed, self.fed + files):
+            keys = "".join(f"{row * 7 % KEYS}\n" for row in range(number * ROWS, (number + 1) * ROWS))
+            (self.home / "in" / f"{number:04}.csv").write_text("k\n" + keys)
+        self.fed += files
+
+    def run(self, *, changed: bool = False, checkpoint: Path | None = None) -> None:
+        rows = ps.read_files(str(self.home / "in"), format="csv", schema="k bigint")
+        rows = rows.filter("k >= 0") if changed else rows
+        made = rows.key_by("k").process(Running()).named("running").to(ps.files(str(self.home / "out")))
+        pipeline = ps.Pipeline("runs", made)
+        pipeline.run(until="drained", checkpoint=checkpoint or self.checkpoint, settings=self.settings)
+
+    def written(self) -> Counter[tuple[int, int]]:
+        found = duckdb.sql(f"SELECT k, n FROM read_parquet('{self.home}/out/*.parquet')").fetchall()
+        return Counter((k, n) for k, n in found)
+
+    def expected(self) -> Counter[tuple[int, int]]:
+        seen: Counter[int] = Counter()
+        rows: Counter[tuple[int, int]] = Counter()
+        for row in range(self.fed * ROWS):
+            seen[row * 7 % KEYS] += 1
+            rows[row * 7 % KEYS, seen[row * 7 % KEYS]] += 1
+        return rows
+
+    def runs(self) -> list[Path]:
+        return sorted(self.checkpoint.rglob("*.run"), key=lambda path: epoch_of(path.name))
+
+
+@pytest.fixture(scope="module")
+def first(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TAIL_VARIABLE, "0")
+        small = replace(on(settings, "memory"), epoch_rows=ROWS, checkpoint_retention=RETENTION)
+        job = Job(tmp_path_factory.mktemp("keyed"), small)
+        job.feed(8)
+        job.run()
+        yield job
+
+
+@pytest.fixture
+def job(first: Job, tmp_path: Path) -> Iterator[Job]:
+    """The job, to be changed and damaged: its files are put back."""
+    fed = first.fed
+    shutil.copytree(first.home, tmp_path / "copy")
+    yield first
+    shutil.rmtree(first.home)
+    shutil.copytree(tmp_path / "copy", first.home)
+    first.fed = fed
+
+
+def test_epochs_leave_runs_and_old_ones_are_deleted(first: Job) -> None:
+    assert first.written() == first.expected()
+    assert first.runs()
+    assert max(Counter(path.parent for path in first.runs()).values()) <= RETENTION + 8
+    assert inspect(folder(first.checkpoint)).all_damaged == {}
+
+
+def test_a_single_key_is_read_without_the_others(first: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = read_state(folder(first.checkpoint), first.settings, key="7").rows
+    assert found == {"k": 7, "n": first.fed * ROWS // KEYS, "timers": {}}
+    assert len(read_state(folder(first.checkpoint), first.settings).rows) == KEYS
+    assert read_state(folder(first.checkpoint), first.settings, key="77").rows == []
+
+
+def test_a_changed_plan_goes_on_from_the_runs(job: Job) -> None:
+    job.feed(2)
+    job.run(changed=True)
+    assert (job.checkpoint / "current").read_text() == "2"
+    assert any("generations" in path.parts for path in job.runs())
+    assert job.written() == job.expected()
+
+
+def test_a_savepoint_has_the_runs_and_a_job_restored_from_it_goes_on(job: Job) -> None:
+    savepoints, restored = folder(job.home / "savepoints"), job.home / "restored"
+    create_savepoint(folder(job.checkpoint), savepoints, "a")
+    shutil.rmtree(job.checkpoint)
+    restore_savepoint(savepoints / "a", folder(restored))
+    shutil.rmtree(job.home / "savepoints")
+    shutil.rmtree(job.home / "out")
+    job.feed(3)
+    job.run(checkpoint=restored)
+    before = Counter({row: 1 for row in job.expected() if row[1] <= 8 * ROWS // KEYS})
+    assert job.written() == job.expected() - before
+
+
+def test_a_damaged_run_is_found_and_named(job: Job) -> None:
+    damaged = job.runs()[-1]
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    name = str(damaged.relative_to(job.checkpoint))
+    assert inspect(folder(job.checkpoint)).all_damaged == {name: "does not match its checksum"}
+    with pytest.raises(CheckpointDamaged, match="no savepoint was created"):
+        create_savepoint(folder(job.checkpoint), folder(job.home / "savepoints"))
+    job.feed(1)
+    with pytest.raises(CheckpointDamaged, match=damaged.name):
+        job.run()
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    job.run()
+    assert job.written() == job.expected()
