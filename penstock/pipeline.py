@@ -12,6 +12,7 @@ from penstock.contracts import Sink
 from penstock.errors import BadValue, PipelineError, choices
 from penstock.plan import codec
 from penstock.plan.graph import Graph
+from penstock.plan.operators.node import BUCKETS
 from penstock.plan.physical.explain import explain, to_dot, to_mermaid
 from penstock.plan.physical.overload import Overload, check_overload
 from penstock.plan.physical.pace import Pace, check_pace
@@ -129,6 +130,7 @@ class Pipeline:
             kafka_reader=settings.kafka_reader,
             pace=self.pace,
             overload=self.overload,
+            buckets=settings.state_buckets or BUCKETS,
         )
 
     def to_dot(self) -> str:

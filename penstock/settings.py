@@ -41,6 +41,7 @@ class Settings:
     lane          "auto" lets the native lane take what it can, "spark" leaves all to Spark
     kafka_reader  who reads topics: "penstock", or "spark" for Spark's connector (`penstock jars fetch kafka`)
     state_partitions number of state partitions; None is that of the checkpoint, at first the parallelism
+    state_buckets number of buckets of keyed state, the most tasks that one node can have; a checkpoint keeps its first
     parallelism   how many tasks run at once; None is the number of cores
     epoch_rows    rows that an epoch reads of each source; None adapts to how long epochs take
     epoch_target  target duration of an epoch; epochs that take longer read less
@@ -65,6 +66,7 @@ class Settings:
     lane: Lane = "auto"
     kafka_reader: Reader = "penstock"
     state_partitions: int | None = None
+    state_buckets: int | None = None
     parallelism: int | None = None
     epoch_rows: int | None = None
     epoch_target: str = "5s"
@@ -327,6 +329,7 @@ _READERS: dict[str, Callable[[str, Any, str], Any]] = {
     "lane": _one_of("auto", "spark"),
     "kafka_reader": _one_of("penstock", "spark"),
     "state_partitions": _maybe_count,
+    "state_buckets": _maybe_count,
     "parallelism": _maybe_count,
     "epoch_rows": _maybe_count,
     "epoch_target": _target,

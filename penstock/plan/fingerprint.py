@@ -22,7 +22,7 @@ from penstock.durations import span_text
 from penstock.plan.graph import Graph, late_output_of, upstream
 from penstock.plan.naming import node_id
 from penstock.plan.operators.grouped import Aggregate
-from penstock.plan.operators.node import BUCKETS, SINCE_LATER, Node
+from penstock.plan.operators.node import SINCE_LATER, Node
 from penstock.plan.operators.two_phase_aggregates import two_phase
 from penstock.plan.physical.queries import event_times_of
 from penstock.plan.physical.watermark_lag import lag_us
@@ -87,7 +87,7 @@ def meaning(node: Node) -> dict[str, str]:
         return held
     delays = sorted({time.max_delay_us for time in event_times_of(node)})
     common = {"max_delay": ", ".join(map(span_text, delays))} if delays else {}
-    common |= {"buckets": str(BUCKETS)} if node.bucketed else {}
+    common |= {"layout": "runs"} if node.bucketed else {}
     # The state of Spark's own windows and joins has times that are later by it.
     common |= {"lag": span_text(lag)} if (lag := lag_us(node)) and not node.bucketed else {}
     return {**held, **common}

@@ -11,7 +11,6 @@ import penstock as ps
 from penstock import errors
 from penstock.plan.changes import Changes, check_names, compare, sinks_with_new_lineage
 from penstock.plan.fingerprint import Described, described
-from penstock.plan.operators.node import BUCKETS
 
 
 def rows(schema: str = "k string, v int, x double, ts timestamp") -> ps.Stream:
@@ -174,19 +173,19 @@ def test_a_sink_that_moved_says_where_its_earlier_rows_stay() -> None:
     assert "sink 'out' has other options" in changed(counts().to(ps.files("out", format="csv"))).summary
 
 
-def test_keys_in_another_number_of_buckets_would_not_find_their_state_so_it_is_lost() -> None:
+def test_state_of_another_layout_cannot_be_read_so_it_is_lost() -> None:
     new = plan(out(rows().key_by("k").window(ps.count_window(3)).aggregate(n="count(*)")))
     node = new["aggregate"]
-    old = new | {"aggregate": replace(node, meaning=node.meaning | {"buckets": "7"})}
-    assert f"aggregate      LOST       buckets: 7 -> {BUCKETS}" in compare(old, new).table
+    old = new | {"aggregate": replace(node, meaning=node.meaning | {"layout": "blobs"})}
+    assert "aggregate      LOST       layout: blobs -> runs" in compare(old, new).table
     assert not compare(new, new)
-    assert "buckets" not in OLD["aggregate"].meaning
+    assert "layout" not in OLD["aggregate"].meaning
 
 
 def test_state_of_a_deduplication_by_the_watermark_is_lost() -> None:
     new = plan(out(rows().event_time("ts", "5s").deduplicate("k", within="9s")))
     node = new["deduplicate"]
-    meaning = {name: text for name, text in node.meaning.items() if name not in ("buckets", "compared with")}
+    meaning = {name: text for name, text in node.meaning.items() if name not in ("layout", "compared with")}
     found = compare(new | {"deduplicate": replace(node, meaning=meaning)}, new)
     assert found.of("lost") == ("deduplicate",)
     assert "compared with: none -> rows that were kept" in found.table

@@ -14,7 +14,7 @@ from penstock.windows import Window
 
 # For a field that was added later: fingerprints leave it out where it has its default.
 SINCE_LATER = {"since": "later"}
-# Number of buckets of keys. The state of a key is found by it, so another number would be another state.
+# Number of buckets of keys, where the settings have no other: a checkpoint keeps the number that it started with.
 # A bucket costs a call in every epoch that has rows for it, and is the smallest part of a node that a task can have.
 BUCKETS = 16
 # The prefix of internal columns.

@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from penstock.errors import BadValue
 from penstock.masking import masked_text
+from penstock.plan.operators.node import BUCKETS
 
 VERSION = 1
 # What runs the queries: Penstock's epochs, or Spark alone by its own Kafka connector, in micro-batches or in real time.
@@ -226,6 +227,12 @@ class PhysicalPlan:
     def query(self, name: str) -> PlannedQuery:
         """Return a query by its name."""
         return next(query for query in self.queries if query.name == name)
+
+    @property
+    def buckets(self) -> int:
+        """How many buckets of keys each node with keyed state has."""
+        numbers = (node.partitioning.buckets for node in self.nodes if node.partitioning)
+        return next((number for number in numbers if number is not None), BUCKETS)
 
     @property
     def event_times(self) -> tuple[PlannedNode, ...]:

@@ -8,6 +8,7 @@ This is the only caller of `split_lanes` and `groups`. Everyone else reads the v
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Literal
 
 from penstock.contracts import Guarantee, Sink
 from penstock.durations import span_text
@@ -56,6 +57,7 @@ def physical_plan(
     overload: Overload = "block",
     runner: RunnerKind | None = None,
     known: Mapping[str, Collection[str]] | None = None,
+    buckets: int = BUCKETS,
 ) -> PhysicalPlan:
     """Plan a pipeline; `known` are the queries of its checkpoint, with the ids of their sinks and state."""
     runner = runner or default_runner(pace, graph)
@@ -69,7 +71,7 @@ def physical_plan(
         overload=overload,
         overload_effect=overload_text(overload, graph),
         lane=lane,
-        nodes=tuple(_node(node, graph, lanes, runner) for node in graph.nodes),
+        nodes=tuple(_node(node, graph, lanes, runner, buckets) for node in graph.nodes),
         edges=tuple(_edge(source, node, graph) for node in graph.nodes for source in node.inputs),
         scans=tuple(_scan(prefix, graph, runner, kafka_reader) for prefix in lanes.prefixes.values()),
         queries=epoch_queries(graph, lanes, known) if in_epochs else connector_queries(graph, realtime=realtime),
@@ -78,7 +80,7 @@ def physical_plan(
     )
 
 
-def _node(node: Node, graph: Graph, lanes: Lanes, runner: RunnerKind) -> PlannedNode:
+def _node(node: Node, graph: Graph, lanes: Lanes, runner: RunnerKind, buckets: int) -> PlannedNode:
     times = event_times_of(node) if needs_watermark(node) else ()
     return PlannedNode(
         id=graph.id(node),
@@ -91,7 +93,7 @@ def _node(node: Node, graph: Graph, lanes: Lanes, runner: RunnerKind) -> Planned
         lane=lanes.lane(node),
         reason=lanes.reasons.get(node),
         watermark=tuple(graph.id(time) for time in times),
-        partitioning=_partitioning(node) if node.stateful else None,
+        partitioning=_partitioning(node, buckets) if node.stateful else None,
         state=_state(node) if node.stateful else None,
         event_time=next((_time(time, runner) for time in graph.event_times if time == node), None),
         target=node.target or None,
@@ -99,9 +101,9 @@ def _node(node: Node, graph: Graph, lanes: Lanes, runner: RunnerKind) -> Planned
     )
 
 
-def _partitioning(node: Node) -> Partitioning:
-    buckets = BUCKETS if node.bucketed else None
-    return Partitioning("hash" if node.state_keys else "single", node.state_keys, buckets)
+def _partitioning(node: Node, buckets: int) -> Partitioning:
+    exchange: Literal["hash", "single"] = "hash" if node.state_keys else "single"
+    return Partitioning(exchange, node.state_keys, buckets if node.bucketed else None)
 
 
 def _state(node: Node) -> PlannedState:

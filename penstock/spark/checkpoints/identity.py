@@ -18,6 +18,7 @@ from penstock.errors import CheckpointDamaged
 from penstock.plan.changes import by_ids
 from penstock.plan.fingerprint import Described, described, fingerprints, skeleton
 from penstock.plan.graph import Graph
+from penstock.plan.operators.node import BUCKETS
 from penstock.plan.physical.plan import PhysicalPlan
 from penstock.storage.folders import Folder
 from penstock.windows import FIRST_US
@@ -58,6 +59,8 @@ class Identity:
     plan: dict[str, dict[str, Any]] = field(default_factory=dict)
     # The time that is zero in Spark; in checkpoints without this field it is 1970.
     first_us: int = 0
+    # How many buckets of keys its state has, for good: a key is found by it.
+    buckets: int = BUCKETS
 
     @property
     def version(self) -> PlanVersion:
@@ -71,7 +74,8 @@ def new_identity(plan: PhysicalPlan, graph: Graph) -> Identity:
     times: dict[str, str] = {node.id: node.lane for node in plan.event_times}
     nodes = {name: asdict(node) for name, node in described(graph).items()}
     lineage = uuid.uuid4().hex[:12]
-    return Identity(FORMAT, plan.pipeline, lineage, skeleton(graph), fingerprints(graph), times, nodes, FIRST_US)
+    found = skeleton(graph), fingerprints(graph), times, nodes
+    return Identity(FORMAT, plan.pipeline, lineage, *found, FIRST_US, plan.buckets)
 
 
 def read_identity(data: Folder) -> Identity | None:

@@ -6,6 +6,7 @@ from penstock.errors import CheckpointMismatch
 from penstock.plan.changes import renames
 from penstock.plan.fingerprint import described
 from penstock.plan.graph import Graph
+from penstock.plan.operators.node import BUCKETS
 from penstock.plan.physical.overload import Overload
 from penstock.plan.physical.pace import Pace
 from penstock.plan.physical.plan import PhysicalPlan, RunnerKind, masked_texts
@@ -43,7 +44,20 @@ def plan_on(
         overload=overload,
         runner=runner,
         known=_known_queries(data, found, graph) if found else None,
+        buckets=_buckets(root, found, settings.state_buckets),
     )
+
+
+def _buckets(root: Folder, found: Identity | None, wanted: int | None) -> int:
+    """Return the number of buckets of keys: that of the checkpoint, else that of the settings."""
+    if found is None:
+        return wanted or BUCKETS
+    if wanted not in (None, found.buckets):
+        message = f"state_buckets = {wanted}: checkpoint {root} has {found.buckets}, for good"
+        raise CheckpointMismatch(
+            message, hint=f"leave the setting out or set it to {found.buckets}, or choose another --checkpoint folder"
+        )
+    return found.buckets
 
 
 def write_plan(data: Folder, plan: PhysicalPlan) -> None:

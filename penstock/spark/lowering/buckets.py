@@ -24,7 +24,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from penstock.errors import PenstockError
 from penstock.keyed.store.bucket_store import TAIL_BYTES, BucketStore, RunSettings
 from penstock.keyed.store.run_folder import RunFolder
-from penstock.plan.operators.node import BUCKETS, Node
+from penstock.plan.operators.node import Node
 from penstock.plan.physical.queries import event_times_of
 from penstock.plan.physical.watermark_lag import lag_us
 from penstock.schema import Field, Schema
@@ -130,7 +130,11 @@ def _results(
         shares_runs=context.operators[node] > 1,
         tail_bytes=int(os.environ.get(TAIL_VARIABLE, TAIL_BYTES)),
     )
-    blobs = frame.select(*map(column, BLOB.names)) if node in context.packed else _packed(frame, keys, worker)
+    blobs = (
+        frame.select(*map(column, BLOB.names))
+        if node in context.packed
+        else _packed(frame, keys, worker, context.buckets)
+    )
     if context.timers is not None:
         blobs = blobs.unionByName(_fired(context.timers, name))
     has_time = EVENT_TIME in given.names
@@ -153,9 +157,9 @@ def _unpacked(results: PackedFrame, context: Context, *, timed: bool) -> DataFra
     return _watermarked(rows, context) if timed else rows
 
 
-def _packed(frame: DataFrame, keys: Sequence[Column], worker: _Worker) -> DataFrame:
+def _packed(frame: DataFrame, keys: Sequence[Column], worker: _Worker, buckets: int) -> DataFrame:
     """Pack rows in a task of its own; the scan computes the same buckets (`key_hash.py`)."""
-    number = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)) if keys else F.lit(0)
+    number = F.pmod(F.xxhash64(*keys), F.lit(buckets)) if keys else F.lit(0)
     return map_in_arrow(frame.withColumn(BUCKET, number.cast("int")), worker.pack, BLOB.ddl)
 
 

@@ -16,7 +16,7 @@ from penstock.errors import BadExpression, BadFunction
 from penstock.native.program import Program
 from penstock.native.translate import program
 from penstock.plan.graph import Graph, event_times_in, stateful_upstream, upstream
-from penstock.plan.operators.node import BUCKETS, Node
+from penstock.plan.operators.node import Node
 from penstock.plan.operators.stateless import EventTime, Read, Side, Write
 from penstock.plan.physical.binding import BoundPlan
 from penstock.plan.physical.determinism import nondeterministic_upstream
@@ -134,6 +134,7 @@ class _Compiler:
             first_us=self.checkpoint.first_us,
             runs=self.checkpoint.runs(self.name),
             retention=self.checkpoint.retention,
+            buckets=self.checkpoint.plan.buckets,
             operators=Counter(node for write in self.outputs for node in stateful_upstream(write)),
         )
         ours = (p for p in self.lanes.prefixes.values() if source_reader(p.read.source, self.settings).offers_times)
@@ -293,7 +294,7 @@ class _Compiler:
             return None
         rows = Schema(tuple(field for field in given if field.name not in (TICK, ORIGIN)))
         self.context.packed[node] = rows
-        return ScanPacker(node.state_keys, BUCKETS, rows)
+        return ScanPacker(node.state_keys, self.context.buckets, rows)
 
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
         source = EmptySource(source) if self.idle else source

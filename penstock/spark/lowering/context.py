@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from penstock.contracts import ROW_KEY, ROW_REMOVED, Sink
 from penstock.plan.graph import Graph, event_times_in, upstream
 from penstock.plan.operators.grouped import Grouped
-from penstock.plan.operators.node import Node
+from penstock.plan.operators.node import BUCKETS, Node
 from penstock.plan.operators.stateless import EventTime
 from penstock.plan.physical.lanes import Lanes
 from penstock.plan.physical.queries import event_times_of, splits_late_rows, time_key
@@ -48,6 +48,8 @@ class Context:
     # Where the runs of keyed state are, and for how many epochs unused ones are kept; without a folder there are none.
     runs: Folder | None = None
     retention: int = 0
+    # How many buckets keys are divided into.
+    buckets: int = BUCKETS
     # How many operators each node with state has: one in each branch that computes it.
     operators: Counter[Node] = field(default_factory=Counter)
     timers: DataFrame | None = None

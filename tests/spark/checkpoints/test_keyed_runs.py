@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 import penstock as ps
-from penstock.errors import CheckpointDamaged
+from penstock.errors import CheckpointDamaged, CheckpointMismatch
 from penstock.keyed.store.run_folder import epoch_of
 from penstock.settings import Settings
 from penstock.spark.checkpoints.inspect import inspect
@@ -102,6 +102,26 @@ def test_epochs_leave_runs_and_old_ones_are_deleted(first: Job) -> None:
     assert first.runs()
     assert max(Counter(path.parent for path in first.runs()).values()) <= RETENTION + 8
     assert inspect(folder(first.checkpoint)).all_damaged == {}
+
+
+@pytest.mark.parametrize("buckets", [3, 40])
+def test_a_checkpoint_keeps_the_number_of_buckets_that_it_started_with(
+    first: Job, tmp_path: Path, buckets: int
+) -> None:
+    job = Job(tmp_path, replace(first.settings, state_buckets=buckets))
+    job.feed(2)
+    job.run()
+    used = {path.parent.name for path in job.runs()}
+    assert used <= {str(number) for number in range(buckets)}
+    assert len(used) > 1
+    job.feed(1)
+    job.settings = first.settings
+    job.run()
+    assert job.written() == job.expected()
+    assert {path.parent.name for path in job.runs()} <= {str(number) for number in range(buckets)}
+    job.settings = replace(first.settings, state_buckets=buckets + 1)
+    with pytest.raises(CheckpointMismatch, match=f"state_buckets = {buckets + 1}: .* has {buckets}"):
+        job.run()
 
 
 def test_a_single_key_is_read_without_the_others(first: Job, monkeypatch: pytest.MonkeyPatch) -> None:
