@@ -12,11 +12,10 @@ from typing import Self
 
 import psutil
 
-from benchmarks.process import environment
+from benchmarks.process import environment, stop_process
 from penstock.control.supervisor.drivers.processes import kill_all, marks
 
 START_SECONDS = 60
-STOP_SECONDS = 30
 POLL_SECONDS = 0.05
 _LISTENING = re.compile(r"^job manager on (\S+)$", re.MULTILINE)
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
@@ -57,12 +56,7 @@ class ManagerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        stop_process(self._process)
         # Drivers outlive their manager. Those of this folder are ours.
         runs = self._data / "runs"
         for mark in marks() & {path.name for path in runs.iterdir()} if runs.is_dir() else ():

@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from benchmarks import chart, results
+from benchmarks.by_turns import SYSTEMS, Job
 from benchmarks.data import CACHE
-from benchmarks.joins_jobs import SYSTEMS, Job
 from benchmarks.process import answered
 from benchmarks.results import OURS, Bar, Result
 from penstock.settings import cores

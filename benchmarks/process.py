@@ -23,7 +23,7 @@ from penstock.settings import cores
 SAMPLE_SECONDS = 0.05
 # Listing all processes costs milliseconds, reading the memory of known ones microseconds.
 SAMPLES_PER_LISTING = 10
-STOP_SECONDS = 10
+STOP_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,16 @@ def _tail(stream: IO[str]) -> str:
     stream.seek(0)
     lines = [line.strip() for line in stream if line.strip()]
     return lines[-1] if lines else ""
+
+
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """End a server that was started: it is asked first."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def end(process: subprocess.Popen[bytes], family: list[psutil.Process]) -> None:

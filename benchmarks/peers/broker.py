@@ -13,10 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from benchmarks.process import Peak
+from benchmarks.process import Peak, stop_process
 
 START_SECONDS = 60
-STOP_SECONDS = 30
 POLL_SECONDS = 0.005
 # The smallest request of the Kafka protocol: ApiVersions, version 0, of a client without a name.
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
@@ -86,12 +85,7 @@ class Broker(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._peak.stop()
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        stop_process(self._process)
         self._folder.cleanup()
 
     def _wait(self, log: Path, deadline: float) -> str:
