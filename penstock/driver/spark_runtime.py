@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,7 @@ class SparkRuntime:
         A driver whose JVM was killed ends: the jobs on it have failed, and only another driver can run them.
         """
         if jvm_has_ended():
+            print("the JVM of this driver has ended; its jobs start in another driver", file=sys.stderr, flush=True)
             os._exit(JVM_ENDED)
         with self._starting:
             os.environ.update(assignment.environment)

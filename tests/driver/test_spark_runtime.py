@@ -27,3 +27,4 @@ def test_a_driver_without_its_jvm_ends_when_it_is_given_another_job(tmp_path: Pa
     """The manager then starts a new driver; else a pool would restart its jobs in this one for ever."""
     done = subprocess.run([sys.executable, "-c", START, str(tmp_path / "driver.log")], capture_output=True, text=True)
     assert done.returncode == JVM_ENDED, done.stderr
+    assert "the JVM of this driver has ended" in done.stderr

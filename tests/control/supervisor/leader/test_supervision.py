@@ -93,7 +93,7 @@ def test_a_canceled_job_ends_even_if_it_does_not_stop_when_asked(manager: Runnin
 
 def test_a_stopped_job_continues_from_its_checkpoint_when_it_is_restarted(manager: RunningManager) -> None:
     job = manager.add("prices")
-    manager.wait_for_state(job, RUNNING)
+    wait_for(lambda: manager.epochs(job) > 0, "it has no epoch")
     manager.request(job, "stop")
     manager.wait_for_state(job, STOPPED)
     last = int((manager.checkpoint(job) / "epoch").read_text())
