@@ -64,7 +64,7 @@ METRICS = (
         factor=0.001,
     ),
     Metric("state_size_bytes", "Size of the state; node is empty for the whole job.", labels=NODE),
-    Metric("state_rows", "Rows in the state; node is empty for the whole job.", labels=NODE),
+    Metric("state_rows", "Rows in the state, of keyed state its keys; node is empty for the whole job.", labels=NODE),
     Metric("source_lag_rows", "Rows of the sources that are not read yet."),
     Metric(
         "source_partition_lag_rows",

@@ -76,12 +76,24 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Touched:
-    """The groups of one call: their hashes, which of them the store has, and their rows; None if it has none."""
+    """The groups of one call: their hashes, which of them the store has, and their rows; None if it has none.
+
+    `live` is how many of them have rows, also those that have expired.
+    """
 
     hashes: Numbers
     existing: Numbers
     tables: tuple[pa.Table, ...] | None
     row_hashes: tuple[Numbers, ...] = ()
+    live: int = 0
+
+
+@dataclass(frozen=True)
+class StateSize:
+    """How many groups a state has, and how many bytes they take."""
+
+    rows: int
+    bytes: int
 
 
 class BucketStore:
@@ -99,20 +111,22 @@ class BucketStore:
     def read(self, hashes: Numbers) -> Touched:
         """Return the groups of these hashes; each hash may be given several times."""
         wanted = np.unique(hashes)
-        left, live, expired_us = wanted, [], self.manifest.expired_us
+        left, live, with_rows = wanted, [], 0
         for part in self._parts():
             if not len(left):
                 break
             positions, here = part.find(left)
             if here.any():
-                positions, left = positions[here], left[~here]
-                live.append(part.taken(positions[part.expires[positions] > expired_us]))
+                left = left[~here]
+                groups = part.taken(positions[here])
+                with_rows += int(groups.has_rows.sum())
+                live.append(groups.taken(np.flatnonzero(groups.expires > self.manifest.expired_us)))
         existing = wanted if not len(left) else np.setdiff1d(wanted, left, assume_unique=True)
         if not live:
-            return Touched(wanted, existing, None)
+            return Touched(wanted, existing, None, live=with_rows)
         numbers = range(len(live[0].tables))
         of_rows = (np.concatenate([np.repeat(part.hashes, part.counts(one)) for part in live]) for one in numbers)
-        return Touched(wanted, existing, concatenated(live), tuple(of_rows))
+        return Touched(wanted, existing, concatenated(live), tuple(of_rows), with_rows)
 
     def due(self, watermark_us: int, now_us: int) -> Numbers:
         """Return the hashes of the groups that are due by now."""
@@ -145,7 +159,8 @@ class BucketStore:
         if expired_us is not None:
             manifest = replace(manifest, expired_us=max(manifest.expired_us, expired_us))
         tail = merged([fresh, manifest.tail], oldest=not manifest.runs, expired_us=manifest.expired_us)
-        return BucketStore(manifest.with_tail(tail), self._runs, fresh.nbytes)
+        live = manifest.live - touched.live + int(fresh.has_rows.sum()) if manifest.runs else len(tail)
+        return BucketStore(replace(manifest, tail=tail, live=live), self._runs, fresh.nbytes)
 
     def advanced(self) -> BucketStore:
         """Return the store with the positions in its time indexes moved past what was replaced."""
@@ -169,6 +184,12 @@ class BucketStore:
         return None if first == NEVER else first, None if second == NEVER else second
 
     @property
+    def size(self) -> StateSize:
+        """How large the state is; groups that expired may be counted until runs are merged."""
+        manifest = self.manifest
+        return StateSize(manifest.live, manifest.tail.nbytes + sum(entry.size for entry in manifest.runs))
+
+    @property
     def last_expiry(self) -> int | None:
         """The time at which everything has expired; None if something does not, or there is nothing."""
         last = max([self.manifest.tail.last_expiry, *(entry.last_expiry for entry in self.manifest.runs)])
@@ -176,6 +197,10 @@ class BucketStore:
 
     def finished(self, epoch: int) -> bytes | None:
         """Return the bytes of the next manifest; writes a run if the tail is large."""
+        return self.flushed(epoch).manifest.to_bytes()
+
+    def flushed(self, epoch: int) -> BucketStore:
+        """Return the store as the next epoch finds it; writes a run if the tail is large."""
         manifest = self.manifest
         last = self.last_expiry
         if last is not None and last <= manifest.expired_us:
@@ -185,7 +210,7 @@ class BucketStore:
             if manifest.tail.nbytes > self._runs.tail_limit(self._written):
                 manifest = self._flushed(manifest, epoch, self._runs)
             manifest = _swept(manifest, epoch, self._runs)
-        return manifest.to_bytes()
+        return BucketStore(manifest, self._runs)
 
     def _flushed(self, manifest: Manifest, epoch: int, settings: RunSettings) -> Manifest:
         parts, size, taken = [manifest.tail], manifest.tail.nbytes, 0
@@ -201,7 +226,8 @@ class BucketStore:
         retired = (*manifest.retired, *(Retired(one.name, epoch) for one in manifest.runs[:taken]))
         if taken and (taken > 1 or not left):
             _sweep_orphans(manifest.owner, (*written, *left), retired, epoch, settings)
-        return replace(manifest, tail=empty_groups(groups.tables), runs=(*written, *left), retired=retired)
+        live = manifest.live if left else len(groups)
+        return replace(manifest, tail=empty_groups(groups.tables), runs=(*written, *left), retired=retired, live=live)
 
     def _parts(self) -> Iterator[Groups]:
         """Yield the tail and the runs, newest first."""
@@ -217,7 +243,7 @@ class BucketStore:
 
 def _without_runs(manifest: Manifest, epoch: int) -> Manifest:
     retired = (*manifest.retired, *(Retired(one.name, epoch) for one in manifest.runs))
-    return replace(manifest, tail=empty_groups(manifest.tail.tables), runs=(), retired=retired)
+    return replace(manifest, tail=empty_groups(manifest.tail.tables), runs=(), retired=retired, live=0)
 
 
 def _swept(manifest: Manifest, epoch: int, settings: RunSettings) -> Manifest:

@@ -67,6 +67,16 @@ class Groups:
             counts[-1] = self.tables[number].num_rows - starts[-1]
         return counts
 
+    def _counts_at(self, number: int, positions: Numbers) -> Numbers:
+        """Return how many rows of a table some groups have, without a look at the others."""
+        starts = self.starts[number]
+        following = positions + 1
+        inside = following < len(starts)
+        ends = np.full(len(positions), self.tables[number].num_rows, np.int64)
+        ends[inside] = starts[following[inside]]
+        counts: Numbers = ends - starts[positions]
+        return counts
+
     @cached_property
     def has_rows(self) -> Flags:
         """Which groups are not deleted."""
@@ -102,7 +112,7 @@ class Groups:
         """Return some of the groups, by positions that increase."""
         if len(positions) == len(self):
             return self
-        rows = [_rows(self.starts[number][positions], self.counts(number)[positions]) for number in self._numbers]
+        rows = [_rows(self.starts[number][positions], self._counts_at(number, positions)) for number in self._numbers]
         return Groups(
             self.hashes[positions],
             self.event[positions],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 
@@ -47,6 +47,8 @@ class Manifest:
     retired: tuple[Retired, ...] = ()
     expired_us: int = ALWAYS
     bucket: int = 0
+    # How many groups are there; those that expire are counted until the last run takes in all others.
+    live: int = 0
     # Who may delete runs, where several operators share a folder, and the folder in which that was decided.
     owner: str = ""
     home: str = ""
@@ -60,14 +62,11 @@ class Manifest:
             "retired": [[one.name, one.epoch] for one in self.retired],
             "expired_us": self.expired_us,
             "bucket": self.bucket,
+            "live": self.live,
             "owner": self.owner,
             "home": self.home,
         }
         return VERSION + encode(self.tail, about, indexed=False)
-
-    def with_tail(self, tail: Groups) -> Manifest:
-        """Return the same with another tail."""
-        return replace(self, tail=tail)
 
 
 def manifest_from(state: bytes | None) -> Manifest:
@@ -80,5 +79,5 @@ def manifest_from(state: bytes | None) -> Manifest:
     tail, about = decode(pa.py_buffer(state).slice(len(VERSION)))
     runs = tuple(RunEntry(*one) for one in about["runs"])
     retired = tuple(Retired(*one) for one in about["retired"])
-    rest = (about[name] for name in ("expired_us", "bucket", "owner", "home"))
+    rest = (about[name] for name in ("expired_us", "bucket", "live", "owner", "home"))
     return Manifest(tail, runs, retired, *rest)

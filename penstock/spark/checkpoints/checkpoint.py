@@ -187,7 +187,7 @@ class Checkpoint:
         if needed is None:
             return found
         self.folder, self.migration = create_generation(self.root, self.folder), needed
-        rename_totals(self.folder / "epochs", self.ids)
+        rename_totals(self.folder / "epochs", self.ids, needed.changes.of("lost"))
         _rename_timers(self.folder, self.ids)
         self.ids = {}
         for name in needed.changes.new_sources:

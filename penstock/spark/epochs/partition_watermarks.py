@@ -14,31 +14,46 @@ from dataclasses import dataclass, field
 from penstock.plan.graph import event_times_in
 from penstock.plan.operators.stateless import EventTime, Read
 from penstock.plan.physical.queries import partition_sources, time_key
-from penstock.spark.lowering.context import Context, time_column
+from penstock.spark.lowering.context import STATE, Context, time_column
 from penstock.spark.tasks.offset_files import PlannedPartitions, planned_partitions
 from penstock.spark.tasks.source_partitions import Times, partition_name
 from penstock.spark.tasks.totals import Totals
 from penstock.storage.folders import Folder
 
 # Names may contain commas, spaces and other characters: one ends where its values start.
-_METRIC = re.compile(r"(?:^\w*\(|, )(.*?) -> \[(\d+)(?:,(-?\d+|null))?\]")
+_METRIC = re.compile(r"(?:^\w*\(|, )(.*?) -> \[(-?\d+)(?:,(-?\d+|null))?\]")
 _NEWEST = "newest:"
+_STATE, _STATE_BYTES = f"{STATE}:", f"{STATE}_bytes:"
 
 
 def read_metrics(text: str) -> dict[str, int]:
-    """Return what Spark observed: rows by node, and the newest time of each event time.
+    """Return what Spark observed: rows by node, the newest time of each event time, and how the state of nodes grew.
 
     >>> read_metrics("Map(out:event_time -> [3,7], out:filter -> [2])")
     {'out:event_time': 3, 'newest:event_time': 7, 'out:filter': 2}
     >>> read_metrics("HashMap(out:filter-a, b,c -> [3], again1:x y -> [2,null], out:z -> [1])")
     {'out:filter-a, b,c': 3, 'again1:x y': 2, 'out:z': 1}
+    >>> read_metrics("Map(state:process -> [-2,640])")
+    {'state:process': -2, 'state_bytes:process': 640}
     """
     found: dict[str, int] = {}
     for name, rows, newest in _METRIC.findall(text):
         found[name] = int(rows)
         if newest not in ("", "null") and name.startswith("out:"):
             found[_NEWEST + name.removeprefix("out:")] = int(newest)
+        if name.startswith(_STATE):
+            found[_STATE_BYTES + name.removeprefix(_STATE)] = int(newest)
     return found
+
+
+def grown_state(context: Context, observed: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return by how many rows and bytes the state of nodes in buckets has grown in an epoch, by their ids."""
+    names = {context.graph.id(node): context.name(node) for node in context.nodes if node.bucketed}
+    return {
+        id: {"rows": observed[_STATE + name], "bytes": observed[_STATE_BYTES + name]}
+        for id, name in names.items()
+        if _STATE + name in observed
+    }
 
 
 def newest_times(context: Context, observed: Mapping[str, int]) -> dict[str, int]:

@@ -69,12 +69,11 @@ class ProgressReporter:
         whole.nodes = {name: replace(node) for name, node in whole.nodes.items()}
         whole.watermarks = self.watermarks()
         whole.watermark = whole.watermarks[0].at if whole.watermarks else None
-        by_query = [one["stateOperators"] if one else [] for one in spark]
-        operators = [operator for one in by_query for operator in one]
-        whole.state_rows = sum(operator["numRowsTotal"] for operator in operators)
-        whole.state_bytes = sum(operator["memoryUsedBytes"] for operator in operators)
-        for (writer, _), nodes, found in zip(self._parts, self._nodes, by_query, strict=True):
-            nodes.add_state(whole.nodes, found)
+        whole.state_rows = whole.state_bytes = 0
+        for (writer, _), nodes, reported in zip(self._parts, self._nodes, spark, strict=True):
+            operators = reported["stateOperators"] if reported else []
+            rows, size = nodes.add_state(whole.nodes, operators, writer.records.newest())
+            whole.state_rows, whole.state_bytes = whole.state_rows + rows, whole.state_bytes + size
             nodes.add_watermarks(whole.nodes, writer.records.newest(), self._idle.of(writer))
         whole.phases = _phases(spark)
         whole.lag_rows, whole.partition_lags = self._lag(has_read=whole.rows_in > 0)

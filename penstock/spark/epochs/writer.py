@@ -27,7 +27,7 @@ from penstock.report import Progress
 from penstock.spark.epochs.late_output_nodes import add_keys, apply_nodes
 from penstock.spark.epochs.latency import latency_ms
 from penstock.spark.epochs.ledgers import Ledgers, sync_offsets
-from penstock.spark.epochs.partition_watermarks import PartitionTimes, newest_times, spark_times
+from penstock.spark.epochs.partition_watermarks import PartitionTimes, grown_state, newest_times, spark_times
 from penstock.spark.epochs.result_staging import ResultStaging, SealedEpoch, Tables
 from penstock.spark.epochs.row_accounting import RowCounts, account_rows, node_totals
 from penstock.spark.epochs.running_query import DroppedRows, SparkWatermark
@@ -281,7 +281,8 @@ class EpochWriter:
         for key, advance in advances.items():
             if (reached := advance.reached) is not None:
                 newest[key] = max(reached, newest.get(key, reached))
-        return before.plus(rows, counted, newest, {key: advance.newest for key, advance in advances.items()})
+        partitions = {key: advance.newest for key, advance in advances.items()}
+        return before.plus(rows, counted, newest, partitions, grown_state(self.query.context, observed))
 
     def _report(self, number: int, counted: RowCounts, rows: dict[str, int], seconds: float, totals: Totals) -> None:
         rows_in = sum(counted.get(self.graph.name(node), {}).get("rows_in", 0) for node in self.graph.reads)

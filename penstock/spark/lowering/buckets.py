@@ -142,8 +142,8 @@ def _results(
         blobs = blobs.withColumn("at", known_to_spark(column("at"), "at"))
     timeout = GroupStateTimeout.EventTimeTimeout if has_time else GroupStateTimeout.NoTimeout
     results = blobs.groupBy(BUCKET).applyInPandasWithState(worker.invoke, MADE.ddl, _STATE, context.mode, timeout)
-    # The filter drops nothing: it turns Spark's rows into the kind that an Arrow function takes.
-    return PackedFrame(results.filter(F.col("data").isNotNull()), made)
+    # The filter drops what is said of state. It also turns Spark's rows into the kind that an Arrow function takes.
+    return PackedFrame(context.measured(results, node).filter(F.col("data").isNotNull()), made)
 
 
 def _unpacked(results: PackedFrame, context: Context, *, timed: bool) -> DataFrame:
@@ -229,6 +229,7 @@ class _Worker:
             now_us=state.getCurrentProcessingTimeMs() * 1000 + clock_shift_us(self.shifted_clock),
             ended=watermark_us >= self.ends_at_us or any((part, number) == (_TIMER, 1) for part, number, _ in blobs),
         )
+        before = call.store.size
         try:
             with _uncollected():
                 made = [(self._blob(part), part.num_rows) for table in self.step(call) for part in _cut(table)]
@@ -237,7 +238,9 @@ class _Worker:
             error.node = error.node or self.label
             self.staging.put_error(current_epoch(), error)
             raise
-        yield pd.DataFrame(made, columns=list(MADE.names))
+        after = call.store.size
+        grown = (None, 0, after.rows - before.rows, after.bytes - before.bytes)
+        yield pd.DataFrame([*((*one, 0, 0) for one in made), grown], columns=list(MADE.names))
 
     def _watermark_us(self, state: GroupState) -> int:
         """Return the watermark as event time; before there is one, the earliest time that a row can have."""
@@ -268,7 +271,8 @@ class _Worker:
         event, processing = store.next_due()
         if event is None and self.step.expires_by_watermark:
             event = store.last_expiry
-        written = store.finished(current_epoch())
+        call.store = store.flushed(current_epoch())
+        written = call.store.manifest.to_bytes()
         event = _first(event, call.next_event_timer_us) if written is not None else None
         processing = _first(processing, call.next_processing_timer_us) if written is not None else None
         if processing != (state.get[1] if state.exists else None):

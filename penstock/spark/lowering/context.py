@@ -26,6 +26,9 @@ from penstock.storage.file_names import file_name
 from penstock.storage.folders import Folder
 from penstock.windows import TimeRange
 
+# What Spark observes of the state of nodes in buckets.
+STATE = "state"
+
 
 @dataclass
 class Context:
@@ -89,6 +92,14 @@ class Context:
         name = f"{kind}:{self.name(node)}" + (f":{output}" if output else "")
         newest = [one for time in event_times_in([node]) for one in self._newest(time)]
         return frame.observe(name, (F.count(F.lit(1)) if count is None else count).alias("rows"), *newest)
+
+    def measured(self, results: DataFrame, node: Node) -> DataFrame:
+        """Observe by how much the state of a node in buckets has grown."""
+        if not self.streaming:
+            return results
+        kind = f"{STATE}-again{self._times[node]}" if self.again(node) else STATE
+        sums = (F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("state_rows", "state_bytes"))
+        return results.observe(f"{kind}:{self.name(node)}", *sums)
 
     def _newest(self, node: EventTime) -> list[Column]:
         """The newest time that enters an event time; declared times count too.

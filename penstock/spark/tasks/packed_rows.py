@@ -26,8 +26,10 @@ _TYPES = {BUCKET: "int", "at": "timestamp", "part": "int", "number": "int", "dat
 # Blobs are put in order by the task that packed them, and their number there; `at` is for Spark's timeouts. Schemas are
 # not written as SQL here: tasks should not load its parser.
 BLOB = Schema(tuple(Field(name, kind) for name, kind in _TYPES.items()))
-# What leaves a bucket: blobs with rows that the step made, and how many.
-MADE = Schema((Field("data", "binary"), Field("rows", "int")))
+# What leaves a bucket: blobs with rows that the step made, and how many; and one without, with how its state has grown.
+MADE = Schema(
+    (Field("data", "binary"), Field("rows", "int"), Field("state_rows", "bigint"), Field("state_bytes", "bigint"))
+)
 _BLOB_ARROW = BLOB.nullable().arrow
 _TIMES = (Field(EVENT_TIME, "timestamp"), Field(TICK, "boolean"))
 

@@ -6,7 +6,7 @@ An entry holds the totals up to its epoch; a replayed epoch adds to the entry be
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.errors import CheckpointDamaged
@@ -19,7 +19,8 @@ class Totals:
     """Sums over all epochs so far, and the newest time that entered each event time.
 
     `rows` are by the names of sinks, `counts` by the ids of nodes. Where an event time follows partitions, `newest` is
-    the smallest over them, and `partitions` has each one's.
+    the smallest over them, and `partitions` has each one's. `state` is the size of keyed state in buckets, by
+    the ids of nodes.
     """
 
     epochs: int = 0
@@ -27,6 +28,7 @@ class Totals:
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, dict[str, int]] = field(default_factory=dict)
+    state: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def plus(
         self,
@@ -34,31 +36,39 @@ class Totals:
         counts: dict[str, dict[str, int]],
         newest: Mapping[str, int] | None = None,
         partitions: Mapping[str, dict[str, int]] | None = None,
+        state: Mapping[str, dict[str, int]] | None = None,
     ) -> Totals:
         """Return the totals with one epoch more.
 
-        `newest` are the newest times that came in it, in microseconds; `partitions` are those up to it by partition.
+        `newest` are the newest times that came in it, in microseconds; `partitions` are those up to it by partition;
+        `state` is by how much keyed state has grown.
         """
-        seen = newest or {}
+        seen, grown = newest or {}, state or {}
         return Totals(
             self.epochs + 1,
             summed(self.rows, rows),
             {n: summed(self.counts.get(n, {}), counts.get(n, {})) for n in {**self.counts, **counts}},
             self.newest | {key: max(at, self.newest.get(key, at)) for key, at in seen.items()},
             self.partitions | dict(partitions or {}),
+            {n: summed(self.state.get(n, {}), grown.get(n, {})) for n in {**self.state, **grown}},
         )
 
     def renamed(self, ids: Mapping[str, str]) -> Totals:
         """Return the same with other ids of nodes."""
-        return replace(self, counts={ids.get(node, node): counted for node, counted in self.counts.items()})
+        counts, state = ({ids.get(id, id): one for id, one in known.items()} for known in (self.counts, self.state))
+        return replace(self, counts=counts, state=state)
+
+    def without_state(self, ids: Collection[str]) -> Totals:
+        """Return the same, where nodes have lost their state."""
+        return replace(self, state={id: size for id, size in self.state.items() if id not in ids})
 
 
-def rename_totals(folder: Folder, ids: Mapping[str, str]) -> None:
-    """Rewrite the totals of all queries with the current ids of nodes."""
-    for name in folder.files() if ids else ():
+def rename_totals(folder: Folder, ids: Mapping[str, str], lost: Collection[str]) -> None:
+    """Rewrite the totals of all queries with the current ids of nodes, some of which have lost their state."""
+    for name in folder.files() if ids or lost else ():
         found = folder.read(name)
         if found is not None and name.endswith(".json"):
-            totals = _totals(found, f"{folder}/{name}").renamed(ids)
+            totals = _totals(found, f"{folder}/{name}").renamed(ids).without_state(lost)
             folder.write(name, json.dumps(totals.__dict__).encode(), sync=False)
 
 

@@ -15,6 +15,7 @@ import pytest
 import penstock as ps
 from penstock.errors import CheckpointDamaged, CheckpointMismatch
 from penstock.keyed.store.run_folder import epoch_of
+from penstock.report import Progress
 from penstock.settings import Settings
 from penstock.spark.checkpoints.inspect import inspect
 from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
@@ -52,12 +53,14 @@ class Job:
             (self.home / "in" / f"{number:04}.csv").write_text("k\n" + keys)
         self.fed += files
 
-    def run(self, *, changed: bool = False, checkpoint: Path | None = None) -> None:
+    def run(self, *, changed: bool = False, checkpoint: Path | None = None) -> Progress:
         rows = ps.read_files(str(self.home / "in"), format="csv", schema="k bigint")
         rows = rows.filter("k >= 0") if changed else rows
         made = rows.key_by("k").process(Running()).named("running").to(ps.files(str(self.home / "out")))
         pipeline = ps.Pipeline("runs", made)
-        pipeline.run(until="drained", checkpoint=checkpoint or self.checkpoint, settings=self.settings)
+        run = pipeline.start(until="drained", checkpoint=checkpoint or self.checkpoint, settings=self.settings)
+        run.wait()
+        return run.progress()
 
     def written(self) -> Counter[tuple[int, int]]:
         found = duckdb.sql(f"SELECT k, n FROM read_parquet('{self.home}/out/*.parquet')").fetchall()
@@ -133,7 +136,7 @@ def test_a_single_key_is_read_without_the_others(first: Job, monkeypatch: pytest
 
 def test_a_changed_plan_goes_on_from_the_runs(job: Job) -> None:
     job.feed(2)
-    job.run(changed=True)
+    assert job.run(changed=True).state_rows == KEYS
     assert (job.checkpoint / "current").read_text() == "2"
     assert any("generations" in path.parts for path in job.runs())
     assert job.written() == job.expected()
@@ -168,3 +171,13 @@ def test_a_damaged_run_is_found_and_named(job: Job) -> None:
     damaged.write_bytes(data)
     job.run()
     assert job.written() == job.expected()
+
+
+def test_the_size_of_state_is_that_of_its_keys_and_files_also_after_a_restart(job: Job) -> None:
+    # After the test of damage: workers have runs mapped that they read once, and do not look at the files again.
+    job.feed(1)
+    now = job.run()
+    files = {path.name: path.stat().st_size for path in job.runs()}
+    assert now.state_rows == KEYS
+    assert 0 < now.state_bytes <= sum(files.values()) + KEYS * 1000
+    assert (now.nodes["running"].state_rows, now.nodes["running"].state_bytes) == (KEYS, now.state_bytes)
