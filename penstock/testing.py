@@ -298,7 +298,8 @@ def _rebuilt(
         return _replayed(read, name, inputs) if name in inputs else read
     changes: dict[str, Any] = {"name": name if node.name or node.stateful else None}
     for write in writes_in([node]):
-        changes |= {"name": name, "sink": _memory(write.sink, name, sinks)}
+        # Of a view the list has the changes.
+        changes |= {"name": name, "sink": _memory(write.sink, name, sinks), "hidden": ()}
     if node.late_to is not None:
         changes["late_to"] = None
     return node.with_inputs(tuple(made[one] for one in node.inputs), **changes)

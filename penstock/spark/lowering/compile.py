@@ -153,8 +153,8 @@ class _Compiler:
     def _output(self, write: Write) -> DataFrame:
         """Return the columns that the sink gets, and what its rows are ordered by."""
         frame = self._frame(write.input)
-        rows = frame.select(*map(column, write.schema.names), *ordering(frame, write))
-        return with_key(checked(rows, write, self.context), write.sink)
+        rows = frame.select(*map(column, (*write.schema.names, *write.hidden)), *ordering(frame, write))
+        return with_key(checked(rows, write, self.context), write.sink).drop(*write.hidden)
 
     def _packed_output(self, write: Write) -> PackedFrame | None:
         """Return the rows of an output as their buckets made them, if no other branch of the query needs them."""
