@@ -60,6 +60,7 @@ SINKS: dict[str, _SinkKind] = {
     "table": _Later("tables.sink", "TableSink"),
     "topic": _Later("topics.sink", "TopicSink"),
     "webhook": _Later("sinks.webhook", "WebhookSink"),
+    "whole_view": _Later("files.whole_view", "WholeViewSink"),
 }
 
 
