@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.sources import read_files as read_files
     from penstock.sources import read_stdin as read_stdin
     from penstock.sources import read_topic as read_topic
+    from penstock.sources import read_view as read_view
     from penstock.sql import sql as sql
     from penstock.stream import GroupedView as GroupedView
     from penstock.stream import KeyedStream as KeyedStream
@@ -62,7 +63,7 @@ _HOMES = {
     "contracts": ("Epoch", "Rejected", "Sink", "Source"),
     "control.client": ("Client",),
     "errors": ("CheckpointError", "PenstockError", "PipelineError", "RunError", "SettingsError"),
-    "sources": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic"),
+    "sources": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic", "read_view"),
     "sinks": ("callback", "collect", "console", "files", "table", "topic", "webhook"),
     "flows": ("Output",),
     "pipeline": ("Pipeline",),

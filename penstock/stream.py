@@ -19,12 +19,12 @@ from penstock.plan.operators.node import Node
 from penstock.plan.operators.process import KeyedProcess
 from penstock.plan.operators.split import branches
 from penstock.plan.operators.views import MaintainView
-from penstock.plan.relations import Latest, Top
+from penstock.plan.relations import Top
 from penstock.process import Process
 from penstock.schema import Schema, Shape
 from penstock.signatures import output_schema
 from penstock.tables import Table
-from penstock.views import Relational, aggregated, input_of, maintained, order, written
+from penstock.views import Relational, aggregated, latest, maintained, order, written
 from penstock.windows import Window
 
 Row = dict[str, Any]
@@ -191,9 +191,9 @@ class Stream(Flow):
         key; without a key it takes out one row with the same values. Rows leave the view `ttl` after their event time.
         """
         lifetime = None if ttl is None else micros(ttl, "ttl")
-        given, stream = input_of(self.node, self.name, lifetime)
         values = None if value is None else as_names(value)
-        return View(Latest(given, as_names(key), values, remove), (stream,))
+        relation, stream = latest(self.node, self.name, as_names(key), values, remove, lifetime)
+        return View(relation, (stream,))
 
     def side(self, output: str) -> Stream:
         """Return a side output of this node: "late", or a named output of a function."""

@@ -76,9 +76,10 @@ Control = EOF | Crash | AdvanceTime | AdvanceClock
 
 
 class Results(dict[str, list[Row]]):
-    """The rows of each sink, by its name; `counts` has the row counts of each node."""
+    """The rows of each sink, by its name; `epochs` has them by epoch too; `counts` has the row counts of each node."""
 
     counts: dict[str, Counts]
+    epochs: dict[str, dict[int, list[Row]]]
 
 
 def run_to_end(pipeline: Pipeline, inputs: Mapping[str, Iterable[Any]], *, settings: Settings | None = None) -> Results:
@@ -94,6 +95,7 @@ def run_to_end(pipeline: Pipeline, inputs: Mapping[str, Iterable[Any]], *, setti
         results = Results()
         results.counts = _Script(pipeline.name, graph, given, Path(folder), settings or quick_settings()).play()
         results.update({name: sink.rows for name, sink in sinks.items()})
+        results.epochs = {name: sink.epochs for name, sink in sinks.items()}
         return results
 
 

@@ -13,7 +13,7 @@ from penstock.errors import BadValue, PipelineError, UnknownColumn, choices
 from penstock.flows import Names, Output, as_names, checked_name, named_columns, selected
 from penstock.plan.operators import stateless
 from penstock.plan.operators.node import Node
-from penstock.plan.operators.views import CHANGE, MaintainView, ViewInput
+from penstock.plan.operators.views import CHANGE, EXPIRED, MaintainView, ViewInput
 from penstock.plan.relations import (
     Aggregate,
     Distinct,
@@ -22,6 +22,7 @@ from penstock.plan.relations import (
     Input,
     Intersect,
     Join,
+    Latest,
     Project,
     Relation,
     Top,
@@ -29,7 +30,7 @@ from penstock.plan.relations import (
 )
 from penstock.plan.relations.groups import Direction, Nulls, Order
 from penstock.plan.relations.joins import How
-from penstock.schema import Schema, quoted
+from penstock.schema import Field, Schema, quoted
 
 if TYPE_CHECKING:
     from typing import Self
@@ -185,9 +186,19 @@ def written(
     return Output(stateless.Write(input=node(unique if same else None), sink=taker, hidden=(CHANGE,)))
 
 
-def input_of(node: Node, name: str, ttl_us: int | None) -> tuple[Input, ViewInput]:
-    """Return a stream as the input of a relation."""
-    return Input(name, node.schema), ViewInput(name, node, ttl_us)
+def latest(
+    node: Node, name: str, key: tuple[str, ...], value: tuple[str, ...] | None, remove: str | None, ttl_us: int | None
+) -> tuple[Relation, ViewInput]:
+    """Return a stream as a relation; where rows expire, they come a second time to be removed."""
+    if ttl_us is None:
+        return Latest(Input(name, node.schema), key, value, remove), ViewInput(name, node, ttl_us)
+    given = Input(name, Schema((*node.schema.fields, Field(EXPIRED, "boolean", nullable=False))))
+    values = value if value is not None else tuple(one for one in node.schema.names if one not in key)
+    if remove is not None and not key:
+        message = "without a key, rows that are removed cannot have a ttl too"
+        raise BadValue(message, node="view", hint="give the view a key, or leave out remove= or ttl=")
+    removed = EXPIRED if remove is None else f"{EXPIRED} OR coalesce({remove}, false)"
+    return Latest(given, key, values, removed), ViewInput(name, node, ttl_us, key)
 
 
 def order(by: Names) -> Order:

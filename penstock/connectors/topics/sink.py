@@ -13,6 +13,7 @@ from penstock.connectors.topics.ledger import Entry, SinkPartition, has_epochs, 
 from penstock.connectors.topics.payloads import check_format, check_row_format, keyed_payloads
 from penstock.connectors.topics.producers import RecordSender, write_epoch
 from penstock.connectors.topics.source import topic_name
+from penstock.connectors.topics.views import publish_description
 from penstock.contracts import ROW_KEY, ROW_REMOVED, Epoch, Guarantee, Sink
 from penstock.errors import BadSchema, BadValue, SinkFailed, choices
 from penstock.masking import masked, reached_by
@@ -42,8 +43,12 @@ class TopicSink(Sink):
         guarantee: Guarantee | None = None,
         *,
         remove: str | None = None,
+        view_key: Sequence[str] = (),
     ) -> None:
-        """Take a topic; a row for which `remove` holds becomes a tombstone: a record with a key and no payload."""
+        """Take a topic; a row for which `remove` holds becomes a tombstone: a record with a key and no payload.
+
+        `view_key` are the columns in the key of each record, if the rows are those of a view.
+        """
         self.name = topic_name(name)
         check_format(name, format)
         if guarantee not in (None, *get_args(Guarantee)):
@@ -51,7 +56,7 @@ class TopicSink(Sink):
             raise BadValue(message, hint=choices("guarantees", get_args(Guarantee), guarantee))
         self.guarantee = guarantee or "exactly_once"
         check_address(connection, f"topic '{name}'")
-        self.format, self.row_key, self.row_removed = format, key, remove
+        self.format, self.row_key, self.row_removed, self.view_key = format, key, remove, tuple(view_key)
         self.updates = key is not None
         self._asked, self._connection = guarantee, connection
         self._cluster: Cluster | None = None
@@ -77,7 +82,7 @@ class TopicSink(Sink):
             "format": self.format,
             "connection": masked(self._connection),
             "guarantee": self._asked,
-        } | ({"remove": self.row_removed} if self.row_removed is not None else {})
+        } | ({} if self.row_removed is None else {"remove": self.row_removed, "view_key": list(self.view_key)})
 
     def private_spec(self) -> object:
         """Return the connection as given."""
@@ -87,7 +92,7 @@ class TopicSink(Sink):
     def from_spec(cls, spec: dict[str, Any]) -> Self:
         """Rebuild it from `spec()`."""
         given = (spec[name] for name in ("name", "key", "format", "connection"))
-        return cls(*given, spec.get("guarantee"), remove=spec.get("remove"))
+        return cls(*given, spec.get("guarantee"), remove=spec.get("remove"), view_key=spec.get("view_key", ()))
 
     def for_view(self, unique: tuple[str, ...] | None, removed: str, *, whole: bool) -> TopicSink:
         """Follow a view by records of its keys, and tombstones; without a key of its own by the unique columns."""
@@ -99,10 +104,10 @@ class TopicSink(Sink):
             hint = 'pass key="..." to topic(): SQL that is different for any two rows'
             raise BadSchema(message, hint=hint)
         key = self.row_key if self.row_key is not None else key_document(unique or ())
-        taker = TopicSink(self.name, key, self.format, self._connection, self._asked, remove=removed)
         # A key of the user's may leave out columns of the view's own.
-        taker.view_key = unique or () if self.row_key is None else ()
-        return taker
+        own = (unique or ()) if self.row_key is None else ()
+        given = (self.name, key, self.format, self._connection, self._asked)
+        return TopicSink(*given, remove=removed, view_key=own)
 
     def configure(self, job: str, settings: Settings) -> None:
         """Resolve the connection."""
@@ -118,7 +123,9 @@ class TopicSink(Sink):
         rows = Schema(tuple(field for field in schema if field.name not in (ROW_KEY, ROW_REMOVED)))
         check_row_format(self.name, self.format, rows)
         if self.cluster.describe(self.name) is None:
-            self.cluster.create(self.name)
+            self.cluster.create(self.name, compacted=self.row_removed is not None)
+        if self.view_key and self.format == "json":
+            publish_description(self.cluster, self.name, rows, self.view_key)
         # Without a ledger, rows are only partitioned if their order matters.
         together = self.guarantee == "exactly_once" or self.row_key is not None
         self.partitions = (self._cores or Settings.load().cores) if together else None

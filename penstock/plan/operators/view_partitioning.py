@@ -165,7 +165,7 @@ def _by_sets(relation: Union | Except | Intersect, names: Names) -> Division | O
 def _by_join(relation: Join, names: Names) -> Division | OneBucket:
     """Divide a join by keys; a side that may be missing cannot give them, unless both have the same name."""
     own = {new: old for old, new in relation.right_names.items()}
-    lefts, rights = {left: right for left, right in relation.on}, {right: left for left, right in relation.on}
+    lefts, rights = dict(relation.on), {right: left for left, right in relation.on}
     pairs = []
     for name in names:
         if name in relation.left.schema and name in lefts:

@@ -14,21 +14,24 @@ from penstock.plan.operators.view_state import bounds_of, kept_by
 from penstock.plan.relations import Input, Relation
 from penstock.schema import Field, Schema
 
+# Of an input whose rows have a time to live: whether this row takes out one that has expired.
+EXPIRED = "_expired"
 # What a row of changes is: "insert", "update" (of the row with the same key) or "delete".
 CHANGE = "_change"
 
 
 @dataclass(frozen=True)
 class ViewInput:
-    """A stream that a relation reads under a name; its rows leave the view `ttl_us` after their event time."""
+    """A stream that a relation reads under a name; its rows leave the view `ttl_us` after their event time, by key."""
 
     name: str
     node: Node
     ttl_us: int | None = None
+    key: tuple[str, ...] = ()
 
     def same_rows(self, other: ViewInput) -> bool:
         """Return whether both are one stream, whose rows stay as long."""
-        return self.node == other.node and self.ttl_us == other.ttl_us
+        return (self.node, self.ttl_us, self.key) == (other.node, other.ttl_us, other.key)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,8 +105,8 @@ class MaintainView(Node):
 
     @property
     def packs_rows(self) -> bool:  # type: ignore[override]
-        """A scan can pack the rows of a single stream."""
-        return len(self.streams) == 1 and bool(self.state_keys)
+        """A scan can pack the rows of a single stream; their event time is left out only where Spark sees them."""
+        return len(self.streams) == 1 and bool(self.state_keys) and self.streams[0].event_time != self.over_all_time
 
     @property
     def state_keys(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from penstock.plan.physical.plan import PlannedQuery
 from penstock.plan.physical.queries import partition_sources, splits_late_rows, time_key
 from penstock.schema import Field, Schema
 from penstock.settings import Settings
-from penstock.spark.lowering import asof_joins, joins, lower_state, table_joins  # noqa: F401 (registers their lowerings)
+from penstock.spark.lowering import asof_joins, joins, lower_state, table_joins, views  # noqa: F401 (registers them)
 from penstock.spark.lowering.context import Context, column, with_key
 from penstock.spark.lowering.fallible_expressions import checked
 from penstock.spark.lowering.job_storage import JobStorage
