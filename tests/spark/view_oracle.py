@@ -82,7 +82,9 @@ def applied(before: Bag, changes: Sequence[Row], unique: Sequence[str] | None) -
             assert after[mine] > 0, f"{row} is deleted and not there"
             after[mine] -= 1
         else:
-            same = [] if unique is None else [one for one in +after if all(dict(one)[n] == dict(mine)[n] for n in unique)]
+            same = (
+                [] if unique is None else [one for one in +after if all(dict(one)[n] == dict(mine)[n] for n in unique)]
+            )
             assert (change["_change"] == "update") == bool(same), f"{change} finds {same}"
             for one in same:
                 del after[one]

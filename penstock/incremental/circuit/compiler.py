@@ -200,8 +200,8 @@ class _Compiler:
             listed = ", ".join(map(quote, names))
             sql = f"SELECT {listed}, {column_list(computed, relation.input.schema)}, {WEIGHT} FROM {{input}}"
             step = made_step(relation, sql, relation.detail, [one for _, one in computed], relation.input.schema)
-            from penstock.plan.sql_expressions.expression import scalar  # noqa: PLC0415
-            from penstock.schema import Field, Schema  # noqa: PLC0415
+            from penstock.plan.sql_expressions.expression import scalar
+            from penstock.schema import Field, Schema
 
             kinds = [scalar(one, relation.input.schema, node=relation.label).type for _, one in computed]
             more = rows_schema(Schema(tuple(Field(n, k) for (n, _), k in zip(computed, kinds, strict=True))))

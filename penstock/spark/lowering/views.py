@@ -43,7 +43,7 @@ def _view(node: MaintainView, context: Context, *frames: DataFrame) -> DataFrame
         given = given if node in context.packed else _carried(given, node)
     else:
         given, by = _united(node, frames), [column(_DIVIDED_BY)]
-    opened = partial(StoreSet.of, stores=len(step.circuit.arrangements) + 1)
+    opened = partial(StoreSet.of, stores=step.circuit.stores + 1)
     made = bucketed(given, by, step, output, context, node, timed=False, opened=opened)
     return context.counted(made, node)
 
