@@ -10,10 +10,10 @@ import pyarrow as pa
 from penstock.errors import BadValue, PenstockError, choices
 from penstock.incremental.circuit.changes import consolidated
 from penstock.incremental.circuit.expressions import with_schema
+from penstock.incremental.circuit.operator import Wired
 from penstock.incremental.circuit.state import State
 
 if TYPE_CHECKING:
-    from penstock.incremental.circuit.compiler import Wired
     from penstock.plan.relations import Relation
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import singledispatchmethod
 
 import pyarrow as pa
@@ -12,10 +12,10 @@ import pyarrow as pa
 from penstock.errors import PipelineError
 from penstock.incremental.circuit.aggregate_compiler import compiled_aggregate
 from penstock.incremental.circuit.changes import WEIGHT
-from penstock.incremental.circuit.joins import InnerJoin, Pairs
+from penstock.incremental.circuit.joins import JoinedRows, Pairs
 from penstock.incremental.circuit.latest import COUNT, REMOVED, Bag, LatestRows
 from penstock.incremental.circuit.linear import Concatenation, Expressions, Linear, Selection
-from penstock.incremental.circuit.operator import Operator
+from penstock.incremental.circuit.operator import Operator, Wired
 from penstock.incremental.circuit.ordering import OrderBy
 from penstock.incremental.circuit.sets import CountedRows, counted_schema
 from penstock.incremental.circuit.sql_steps import column_list, made_step, rows_schema
@@ -37,19 +37,10 @@ from penstock.plan.relations import (
     Top,
     Union,
 )
-from penstock.schema import bare
+from penstock.plan.sql_expressions.expression import scalar
+from penstock.schema import Field, Schema, bare
 
 ORDER = "__penstock_order"
-
-
-@dataclass(frozen=True)
-class Wired:
-    """An operator, and the numbers of those whose results it takes; an input has a `name` instead."""
-
-    operator: Operator
-    inputs: tuple[int, ...]
-    relation: str
-    name: str | None = None
 
 
 def compiled(relation: Relation) -> tuple[Wired, ...]:
@@ -170,15 +161,13 @@ class _Compiler:
             residual = made_step(relation, sql, relation.residual, [relation.residual], relation.pair)
         names = tuple(relation.left.schema.names), tuple(relation.right_names)
         on = tuple(left for left, _ in relation.on), tuple(right for _, right in relation.on)
-        pairs = Pairs(schema, *names, *on, residual)
+        pairs = Pairs(schema, *names, relation.shared, residual)
         sides = [
             self.arrangement(with_weight(rows_schema(one.schema)), by)
             for one, by in zip(relation.inputs, on, strict=True)
         ]
-        if relation.how != "inner":
-            message = f"{relation.how} joins are not there yet"
-            raise PipelineError(message, node=relation.label)
-        return self.wire(relation, InnerJoin(schema, pairs, *sides))
+        made = with_weight(rows_schema(relation.schema))
+        return self.wire(relation, JoinedRows(made, relation.how, pairs, *sides))
 
     @compile.register
     def _aggregate(self, relation: Aggregate) -> int:
@@ -200,9 +189,6 @@ class _Compiler:
             listed = ", ".join(map(quote, names))
             sql = f"SELECT {listed}, {column_list(computed, relation.input.schema)}, {WEIGHT} FROM {{input}}"
             step = made_step(relation, sql, relation.detail, [one for _, one in computed], relation.input.schema)
-            from penstock.plan.sql_expressions.expression import scalar
-            from penstock.schema import Field, Schema
-
             kinds = [scalar(one, relation.input.schema, node=relation.label).type for _, one in computed]
             more = rows_schema(Schema(tuple(Field(n, k) for (n, _), k in zip(computed, kinds, strict=True))))
             rows = with_weight(pa.schema([*given, *more]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -27,3 +28,13 @@ class Operator(Protocol):
 
     def step(self, changes: Sequence[pa.Table], state: State) -> pa.Table:
         """Take the changes of one epoch, of each input, and return those of the result."""
+
+
+@dataclass(frozen=True)
+class Wired:
+    """An operator of a circuit, and the numbers of those whose results it takes; an input has a `name` instead."""
+
+    operator: Operator
+    inputs: tuple[int, ...]
+    relation: str
+    name: str | None = None

@@ -45,6 +45,11 @@ class _Column:
             found &= pc.fill_null(equal, True).to_numpy(zero_copy_only=False)
         return found
 
+    def taken(self, rows: Numbers) -> _Column:
+        nulls = None if self.nulls is None else self.nulls[rows]
+        texts = None if self.texts is None else self.texts.take(pa.array(rows))
+        return _Column(tuple(word[rows] for word in self.words), nulls, texts)
+
 
 @dataclass(frozen=True)
 class Keys:
@@ -69,6 +74,10 @@ class Keys:
         for column, beside in zip(self.columns, other.columns, strict=True):
             found &= column.same(a, beside, b)
         return found
+
+    def taken(self, rows: Numbers) -> Keys:
+        """Return some rows."""
+        return Keys(tuple(column.taken(rows) for column in self.columns), len(rows))
 
     def has_null(self) -> Flags:
         """Say which rows have a null."""
