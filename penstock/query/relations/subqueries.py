@@ -12,7 +12,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from penstock.plan.relations import Aggregate, Distinct, Filter, Join, Relation
-from penstock.plan.relations.joins import Pairs
+from penstock.plan.relations.joins import How, Pairs
 from penstock.query.parsing import body_of, call_of, text_of
 from penstock.query.relations.context import Context, extended, projected
 from penstock.query.relations.from_clause import rows_of
@@ -94,7 +94,7 @@ def attached(relation: Relation, tree: exp.Expr, scope: Scope, context: Context)
 
 
 def _existing(outer: Relation, query: exp.Expr, scope: Scope, context: Context, *, negated: bool) -> Relation:
-    how = "anti" if negated else "semi"
+    how: How = "anti" if negated else "semi"
     select, context = _select(query, context)
     if _is_always(select):
         return Filter(outer, "1 = 0") if negated else outer
