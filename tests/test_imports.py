@@ -49,7 +49,7 @@ RULES: dict[str, set[str]] = {
     "plan": PLANNING,
     "native": PLANNING | {"plan", "values", "rejected"},
     "keyed": PLANNING | {"native", "storage", "values"},
-    "incremental": PLANNING | {"plan", "native", "values"},
+    "incremental": PLANNING | {"plan", "native", "keyed", "values"},
     "connectors": VALUES | {"values", "storage", "kafka"},
     "rejected": VALUES | {"plan", "values", "storage", "connectors"},
     # It speaks to a log as any client does, by Kafka's protocol.

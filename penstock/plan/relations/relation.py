@@ -23,7 +23,7 @@ class Relation:
     """One relational operator. Frozen; checked and typed when it is built; two that are alike are one.
 
     Invariants: `inputs` were built before it; `schema` holds for every row of the result; a relation is a bag of rows,
-    and its content is a function of the contents of its `Input`s alone, but for `Latest`, where the order of rows counts.
+    and its content is a function of the contents of its inputs alone; only for `Latest` the order of rows counts.
     """
 
     kind: ClassVar[str]

@@ -58,7 +58,7 @@ class _TwoSets(Relation):
 
 @dataclass(frozen=True, eq=False)
 class Except(_TwoSets):
-    """The rows of the left that the right has not; with `all` each row as many times more often as it is in the left."""
+    """The rows of the left that the right has not; with `all` each as many times as the left has it more often."""
 
     kind = "except"
 

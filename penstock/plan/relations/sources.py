@@ -38,8 +38,8 @@ class Input(Relation):
 class Latest(Relation):
     """The last row of each key, of rows in their order; a row for which `remove` holds deletes its key.
 
-    The result has the columns `key` and `value` (None: all others). Without a key it is a bag: all rows count, and a row
-    for which `remove` holds takes out one row with equal `value` columns, if there is one.
+    The result has the columns `key` and `value` (None: all others). Without a key it is a bag: all rows count, and a
+    row for which `remove` holds takes out one row with equal `value` columns, if there is one.
     """
 
     kind = "latest"

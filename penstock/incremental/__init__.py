@@ -1,0 +1,1 @@
+"""Results that follow their inputs by changes. NumPy, Arrow and DuckDB only."""

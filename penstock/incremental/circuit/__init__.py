@@ -1,0 +1,1 @@
+"""A relation, maintained by changes: each operator takes changes of its inputs and gives changes of its result."""

@@ -1,0 +1,39 @@
+"""SQL over the rows of an operator, in DuckDB, with errors that name the operator, the expression and the row."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.incremental.circuit.changes import WEIGHT
+from penstock.native import engine
+from penstock.native.steps import INPUT, Step, compose
+
+
+def evaluated(chain: tuple[Step, ...], rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Run steps over rows, and return their result with this schema; the order of rows stays."""
+    connection = engine.connection()
+    connection.register(INPUT, engine.unsliced(rows))
+    try:
+        found = connection.sql(compose(chain)).to_arrow_table()
+    except engine.database().Error as error:
+        connection.unregister(INPUT)
+        raise engine.failed(chain, None, rows, error) from error
+    connection.unregister(INPUT)
+    return without_negative_zeros(found if found.schema.equals(schema) else found.cast(schema))
+
+
+def without_negative_zeros(rows: pa.Table) -> pa.Table:
+    """Return rows in which 0.0 is written in one way, so that equal rows are the same."""
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            rows = rows.set_column(number, field, pc.add(rows.column(number), pa.scalar(0.0, field.type)))
+    return rows
+
+
+def with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with the columns and types of a schema, each of weight 1 if they have none."""
+    if WEIGHT not in rows.column_names:
+        rows = rows.append_column(WEIGHT, pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
+    rows = rows.select(schema.names)
+    return without_negative_zeros(rows if rows.schema.equals(schema) else rows.cast(schema)).combine_chunks()

@@ -1,0 +1,102 @@
+"""Several stores in one bucket, each with groups of its own shape, in one manifest.
+
+Only stores that are used are decoded; the bytes of the others are passed on. Each has a folder of its own for runs.
+Their groups have no times: none is ever due, and none expires.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from penstock.errors import CheckpointDamaged
+from penstock.keyed.store.bucket_store import BucketStore, RunSettings
+from penstock.keyed.store.run_folder import RunFolder
+
+VERSION = b"\x03".ljust(64, b"\0")
+_ALIGN = 64
+_LENGTH = 4
+_LEAST_TAIL = 4 << 10
+
+
+class StoreSet:
+    """The stores of a bucket by their numbers. `get` and `put` change the set; the bytes it was made of stay.
+
+    For the caller of a bucket's step it is like one store: `advanced`, `next_due`, `last_expiry`, `finished`.
+    """
+
+    last_expiry: None = None
+
+    def __init__(self, stored: dict[int, bytes], runs: RunSettings | None, stores: int = 1) -> None:
+        """Create the set; `stores` is how many there will be, which share the size of one tail."""
+        self._stored, self._runs, self._count = stored, runs, stores
+        self._open: dict[int, BucketStore] = {}
+
+    @classmethod
+    def of(cls, state: bytes | None, runs: RunSettings | None = None, stores: int = 1) -> StoreSet:
+        """Return the stores whose manifests these bytes are."""
+        return cls({} if state is None else _split(state), runs, stores)
+
+    def get(self, number: int) -> BucketStore:
+        """Return a store; one that was never used is empty."""
+        if number not in self._open:
+            self._open[number] = BucketStore.of(self._stored.get(number), self._settings(number))
+        return self._open[number]
+
+    def put(self, number: int, store: BucketStore) -> None:
+        """Replace a store."""
+        self._open[number] = store
+
+    @property
+    def numbers(self) -> list[int]:
+        """The stores that have something, or were used."""
+        return sorted({*self._stored, *self._open})
+
+    def advanced(self) -> StoreSet:
+        """Return the set: it has no times to move on."""
+        return self
+
+    def next_due(self) -> tuple[int | None, int | None]:
+        """Return that nothing is ever due."""
+        return None, None
+
+    def finished(self, epoch: int) -> bytes | None:
+        """Return the bytes of the next manifests, None if there is nothing; writes the runs of large tails."""
+        written = dict(self._stored)
+        for number, store in self._open.items():
+            data = store.finished(epoch)
+            written.pop(number, None)
+            if data is not None:
+                written[number] = data
+        return _joined(written) if written else None
+
+    def _settings(self, number: int) -> RunSettings | None:
+        if self._runs is None:
+            return None
+        tail = max(self._runs.tail_bytes // max(self._count, 1), min(_LEAST_TAIL, self._runs.tail_bytes))
+        return replace(self._runs, folder=RunFolder(self._runs.folder.folder / str(number)), tail_bytes=tail)
+
+
+def _split(state: bytes) -> dict[int, bytes]:
+    if state[: len(VERSION)] != VERSION:
+        message = f"state begins with {state[:8]!r}, which is not the state of a view"
+        raise CheckpointDamaged(message, hint="run the version of Penstock that wrote it")
+    at = len(VERSION)
+    size = int.from_bytes(state[at : at + _LENGTH], "little")
+    entries = json.loads(state[at + _LENGTH : at + _LENGTH + size])
+    at += _padded(_LENGTH + size)
+    found = {}
+    for number, length in entries:
+        found[int(number)] = state[at : at + length]
+        at += _padded(length)
+    return found
+
+
+def _joined(parts: dict[int, bytes]) -> bytes:
+    header = json.dumps([[number, len(data)] for number, data in sorted(parts.items())]).encode()
+    pieces = [VERSION, len(header).to_bytes(_LENGTH, "little") + header, *(data for _, data in sorted(parts.items()))]
+    return b"".join(piece.ljust(_padded(len(piece)), b"\0") for piece in pieces)
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN
