@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.errors import PipelineError as PipelineError
     from penstock.errors import RunError as RunError
     from penstock.errors import SettingsError as SettingsError
+    from penstock.flows import Output as Output
     from penstock.pipeline import Pipeline as Pipeline
     from penstock.process import Context as Context
     from penstock.process import Process as Process
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
     from penstock.sources import read_files as read_files
     from penstock.sources import read_stdin as read_stdin
     from penstock.sources import read_topic as read_topic
+    from penstock.sources import read_view as read_view
     from penstock.sql import sql as sql
+    from penstock.stream import GroupedView as GroupedView
     from penstock.stream import KeyedStream as KeyedStream
-    from penstock.stream import Output as Output
     from penstock.stream import Stream as Stream
+    from penstock.stream import View as View
     from penstock.stream import WindowedStream as WindowedStream
     from penstock.tables import Table as Table
     from penstock.tables import read_table as read_table
@@ -60,15 +63,16 @@ _HOMES = {
     "contracts": ("Epoch", "Rejected", "Sink", "Source"),
     "control.client": ("Client",),
     "errors": ("CheckpointError", "PenstockError", "PipelineError", "RunError", "SettingsError"),
-    "sources": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic"),
+    "sources": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic", "read_view"),
     "sinks": ("callback", "collect", "console", "files", "table", "topic", "webhook"),
+    "flows": ("Output",),
     "pipeline": ("Pipeline",),
     "process": ("Context", "Process", "Timer"),
     "report": ("Counts", "Progress", "Report"),
     "schema": ("Schema",),
     "settings": ("Settings",),
     "sql": ("sql",),
-    "stream": ("KeyedStream", "Output", "Stream", "WindowedStream"),
+    "stream": ("GroupedView", "KeyedStream", "Stream", "View", "WindowedStream"),
     "tables": ("Table", "read_table"),
     "windows": ("Window", "count_window", "global_window", "session", "sliding", "tumbling"),
 }

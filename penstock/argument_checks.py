@@ -118,28 +118,28 @@ Within = tuple[Span, Span] | Window | Literal["unbounded"]
 
 def joined(left: Node, other: Node | Table, on: On, how: How, within: Within | None, suffix: str) -> Node:
     """Return a join of two streams, which needs `within`, or of a stream with a table, which has none."""
-    pairs = _pairs(on)
+    keys = pairs(on)
     if isinstance(other, Table):
         if within is not None:
             message = "within= is for two streams, and this is a join with a table"
             raise BadJoin(
                 message, node="join", hint="leave out within=; join_asof() finds the row that was valid at a row's time"
             )
-        return _with_table(left, other, pairs, how, suffix)
+        return _with_table(left, other, keys, how, suffix)
     if within is None:
         message = "within= is missing: how near in time must the rows of the two streams be?"
         near = 'pass within=("-5m", "1h") (the right\'s time less the left\'s) or within=tumbling("1h")'
         hint = f'{near}; within="unbounded" stores all rows of both forever'
         raise BadJoin(message, node="join", hint=hint)
-    return Join(streams=(left, other), on=pairs, how=how, within=_within(within), suffix=suffix)
+    return Join(streams=(left, other), on=keys, how=how, within=_within(within), suffix=suffix)
 
 
 def joined_asof(left: Node, other: Node | Table, on: On, how: How, max_age: Span | None, suffix: str) -> Node:
     """Return a join with the newest right row that is not newer than the left."""
-    pairs, age = _pairs(on), None if max_age is None else micros(max_age, "max_age")
+    keys, age = pairs(on), None if max_age is None else micros(max_age, "max_age")
     if isinstance(other, Table):
-        return _with_table(left, other, pairs, how, suffix, asof=True, max_age_us=age)
-    return JoinAsof(streams=(left, other), on=pairs, how=how, max_age_us=age, suffix=suffix)
+        return _with_table(left, other, keys, how, suffix, asof=True, max_age_us=age)
+    return JoinAsof(streams=(left, other), on=keys, how=how, max_age_us=age, suffix=suffix)
 
 
 def _with_table(left: Node, table: Table, on: Pairs, how: How, suffix: str, **more: Any) -> JoinTable:
@@ -157,7 +157,8 @@ def _with_table(left: Node, table: Table, on: Pairs, how: How, suffix: str, **mo
     )
 
 
-def _pairs(on: On) -> Pairs:
+def pairs(on: On) -> Pairs:
+    """Return the columns of a join as pairs: left and right."""
     if isinstance(on, str):
         return ((on, on),)
     return tuple(on.items()) if isinstance(on, Mapping) else tuple((name, name) for name in on)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from penstock.errors import BadValue
 from penstock.schema import Field, Schema
 
 if TYPE_CHECKING:
@@ -267,6 +268,8 @@ class Sink(Connector):
     partitions: int | None = None
     # The columns that identify a row in the target: rows that agree in them arrive in one partition.
     key: tuple[str, ...] = ()
+    # Of a sink that follows a view: the columns by which it replaces and deletes rows.
+    view_key: tuple[str, ...] = ()
 
     @property
     def keyed(self) -> bool:
@@ -284,6 +287,18 @@ class Sink(Connector):
 
     def validate(self, schema: Schema, key: tuple[str, ...]) -> None:
         """Raise a PipelineError if rows of this schema can never be written; called when the pipeline is built."""
+
+    def for_view(self, unique: tuple[str, ...] | None, removed: str, *, whole: bool) -> Sink | None:
+        """Return the sink that follows a view by upserts and deletes; None if it takes the changes as rows.
+
+        `unique` are the columns that no two rows of the view have in common, if that is known; `removed` is an SQL
+        condition for rows that are deleted. With `whole` the sink shows the whole view after each epoch. Raise a
+        PipelineError if it can do neither.
+        """
+        if whole:
+            message = f"{type(self).__name__} cannot show a whole view"
+            raise BadValue(message, hint="whole=True is for files(); leave it out, and the sink gets the changes")
+        return None
 
     def open(self, schema: Schema, key: tuple[str, ...]) -> None:
         """Receive the schema of the rows; called on the driver before the first epoch."""

@@ -10,6 +10,7 @@ from penstock import argument_checks as checks
 from penstock.connectors.catalog import sink_from_spec, source_from_spec
 from penstock.contracts import Sink
 from penstock.errors import BadValue, PipelineError, choices
+from penstock.flows import Output
 from penstock.plan import codec
 from penstock.plan.graph import Graph
 from penstock.plan.physical.explain import explain, to_dot, to_mermaid
@@ -21,7 +22,6 @@ from penstock.plan.validation import validate
 from penstock.report import Report
 from penstock.settings import Settings
 from penstock.storage.folders import folder
-from penstock.stream import Output
 
 if TYPE_CHECKING:
     from penstock.spark.runs.runner import Runner

@@ -15,10 +15,11 @@ from penstock.connectors.generators.items import ItemSource
 from penstock.contracts import OnError, Source
 from penstock.durations import Time
 from penstock.errors import BadValue
+from penstock.flows import as_names
 from penstock.plan.operators.stateless import Read
 from penstock.schema import Schema, Shape
 from penstock.settings import Settings
-from penstock.stream import Stream
+from penstock.stream import Stream, View
 
 
 def read_files(
@@ -73,6 +74,22 @@ def read_topic(
     names = (include,) if isinstance(include, str) else tuple(include)
     options: dict[str, Any] = {"start": start, "include": names, "on_loss": on_loss, "on_error": on_error}
     return read(TopicSource(name, given, format, connection=connection, **options))
+
+
+def read_view(
+    topic: str, *, connection: str = "log", schema: Shape | None = None, key: str | Sequence[str] = ()
+) -> View:
+    """Read a view that another job writes to a topic, with `view.to(topic(...))`: it follows that view.
+
+    Its columns and its key are found in the log; a topic that no such job has written needs `schema` and `key`, and
+    records whose key is a JSON object of the key columns. A tombstone deletes its key.
+    """
+    from penstock.connectors.topics.views import REMOVED, ViewTopicSource, description
+
+    names = as_names(key)
+    rows, unique = (Schema(schema), names) if schema is not None else description(topic, connection)
+    stream = read(ViewTopicSource(topic, rows, unique, connection))
+    return stream.view(unique, tuple(name for name in rows.names if name not in unique), remove=REMOVED)
 
 
 def read_stdin(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -11,53 +11,28 @@ from penstock.aggregates import Aggregator
 from penstock.argument_checks import On, Within, joined, joined_asof
 from penstock.contracts import OnError, Sink
 from penstock.durations import Span, micros
-from penstock.errors import BadFunction, BadValue, PipelineError, choices
+from penstock.errors import BadFunction, BadValue, choices
+from penstock.flows import Flow, Names, Output, as_names, checked_name, named_columns, selected
 from penstock.plan.operators import deduplication, grouped, python_functions, stateless
 from penstock.plan.operators.joins import How
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.process import KeyedProcess
 from penstock.plan.operators.split import branches
-from penstock.plan.sql_expressions.expression import scalar
+from penstock.plan.operators.views import MaintainView
+from penstock.plan.relations import Top
 from penstock.process import Process
-from penstock.schema import Schema, Shape, bare, quoted
+from penstock.schema import Schema, Shape
 from penstock.signatures import output_schema
 from penstock.tables import Table
+from penstock.views import Relational, aggregated, latest, maintained, order, written
 from penstock.windows import Window
 
 Row = dict[str, Any]
-Names = str | Sequence[str]
 _WINDOWS = "tumbling(), sliding(), session(), count_window(), global_window()"
 Emit = Literal["final", "updates"] | Span
 
 
-@dataclass(frozen=True)
-class Output:
-    """A stream that ends in a sink: an argument of `Pipeline`."""
-
-    node: stateless.Write
-
-    def named(self, name: str) -> Output:
-        """Name the output; counts and the sink's ledger use this name."""
-        return Output(replace(self.node, name=_name(name)))
-
-
-@dataclass(frozen=True)
-class _Flow:
-    node: Node
-
-    @property
-    def schema(self) -> Schema:
-        """The columns of every row."""
-        return self.node.schema
-
-    @property
-    def name(self) -> str:
-        """The node's name, or its kind."""
-        source = getattr(self.node, "source", None)
-        return self.node.name or (source.name if source else self.node.kind)
-
-
-class Stream(_Flow):
+class Stream(Flow):
     """An unbounded stream of rows. Immutable: a branch is a variable used twice."""
 
     def select(self, *columns: str | Mapping[str, str], **named: str) -> Stream:
@@ -68,12 +43,12 @@ class Stream(_Flow):
         >>> items.select("a", double="a * 2").schema
         Schema('a bigint, double bigint')
         """
-        pairs = [_selected(column, self.schema) for column in columns if isinstance(column, str)]
-        return Stream(stateless.Select(input=self.node, columns=(*pairs, *_named(columns, named))))
+        pairs = [selected(column, self.schema) for column in columns if isinstance(column, str)]
+        return Stream(stateless.Select(input=self.node, columns=(*pairs, *named_columns(columns, named))))
 
     def with_columns(self, *columns: Mapping[str, str], **named: str) -> Stream:
         """Add columns, or replace those of the same name."""
-        return Stream(stateless.WithColumns(input=self.node, columns=_named(columns, named)))
+        return Stream(stateless.WithColumns(input=self.node, columns=named_columns(columns, named)))
 
     def filter(self, condition: str) -> Stream:
         """Keep the rows for which the condition holds; the others are counted as filtered."""
@@ -85,7 +60,7 @@ class Stream(_Flow):
 
     def rename(self, *names: Mapping[str, str], **new: str) -> Stream:
         """Give columns new names: `rename(new="old")`."""
-        return Stream(stateless.Rename(input=self.node, names=_named(names, new)))
+        return Stream(stateless.Rename(input=self.node, names=named_columns(names, new)))
 
     def map(
         self,
@@ -145,7 +120,7 @@ class Stream(_Flow):
 
     def split(self, *conditions: Mapping[str, str], **named: str) -> dict[str, Stream]:
         """Split the rows into branches: each goes to the first whose condition holds, or to "rest"."""
-        parts = branches(self.node, _named(conditions, named))
+        parts = branches(self.node, named_columns(conditions, named))
         return checks.Branches((name, Stream(part)) for name, part in parts.items())
 
     def union(self, *others: Stream) -> Stream:
@@ -166,7 +141,7 @@ class Stream(_Flow):
     def deduplicate(self, keys: Names, within: Span, *, late_to: Sink | None = None) -> Stream:
         """Keep the first row of each key; repeats within the span of event time are counted as duplicates."""
         span, late_to = micros(within, "within"), checks.optional_sink(late_to, "deduplicate late_to")
-        return Stream(deduplication.Deduplicate(input=self.node, keys=_names(keys), within_us=span, late_to=late_to))
+        return Stream(deduplication.Deduplicate(input=self.node, keys=as_names(keys), within_us=span, late_to=late_to))
 
     def join(
         self, other: Stream | Table, on: On, how: How = "inner", *, within: Within | None = None, suffix: str = "_right"
@@ -207,13 +182,26 @@ class Stream(_Flow):
         """Group the stream into windows over all keys."""
         return KeyedStream(self.node, ()).window(window, allowed_lateness=allowed_lateness, late_to=late_to, emit=emit)
 
+    def view(
+        self, key: Names = (), value: Names | None = None, *, remove: str | None = None, ttl: Span | None = None
+    ) -> View:
+        """Return the stream as a view: the last row of each key, or without a key all rows.
+
+        `value` names the columns besides the key, by default all others. A row for which `remove` holds deletes its
+        key; without a key it takes out one row with the same values. Rows leave the view `ttl` after their event time.
+        """
+        lifetime = None if ttl is None else micros(ttl, "ttl")
+        values = None if value is None else as_names(value)
+        relation, stream = latest(self.node, self.name, as_names(key), values, remove, lifetime)
+        return View(relation, (stream,))
+
     def side(self, output: str) -> Stream:
         """Return a side output of this node: "late", or a named output of a function."""
         return Stream(stateless.Side(input=self.node, output=output))
 
     def named(self, name: str) -> Stream:
         """Name the node; its state and counts use this name."""
-        return Stream(replace(self.node, name=_name(name)))
+        return Stream(replace(self.node, name=checked_name(name)))
 
     def to(self, sink: Sink) -> Output:
         """End the stream in a sink."""
@@ -250,7 +238,7 @@ class Stream(_Flow):
 
 
 @dataclass(frozen=True)
-class KeyedStream(_Flow):
+class KeyedStream(Flow):
     """A stream grouped by keys."""
 
     keys: tuple[str, ...]
@@ -276,7 +264,7 @@ class KeyedStream(_Flow):
 
     def aggregate(self, *columns: Mapping[str, str | Aggregator], **named: str | Aggregator) -> Stream:
         """Aggregate each key over all time; every epoch emits the keys that changed."""
-        return Stream(grouped.Aggregate(input=self.node, keys=self.keys, aggregates=_named(columns, named)))
+        return Stream(grouped.Aggregate(input=self.node, keys=self.keys, aggregates=named_columns(columns, named)))
 
     def reduce(self, fn: Callable[[Row, Row], Row]) -> Stream:
         """Reduce the rows of each key to one, two rows at a time, over all time."""
@@ -296,7 +284,7 @@ class KeyedStream(_Flow):
 
 
 @dataclass(frozen=True)
-class WindowedStream(_Flow):
+class WindowedStream(Flow):
     """A stream grouped by keys and windows."""
 
     keys: tuple[str, ...]
@@ -310,7 +298,7 @@ class WindowedStream(_Flow):
 
         The result has the keys, `window_start`, `window_end` and the named columns.
         """
-        return Stream(grouped.Aggregate(aggregates=_named(columns, named), **self._group()))
+        return Stream(grouped.Aggregate(aggregates=named_columns(columns, named), **self._group()))
 
     def reduce(self, fn: Callable[[Row, Row], Row]) -> Stream:
         """Reduce the rows of each window to one, two rows at a time."""
@@ -334,6 +322,52 @@ class WindowedStream(_Flow):
         }
 
 
+class View(Relational):
+    """A result that follows its inputs: each epoch changes it by what the epoch's rows change."""
+
+    def group_by(self, *names: str, **named: str) -> GroupedView:
+        """Group by columns, or by SQL expressions under a name; without any all rows are one group."""
+        return GroupedView(*self._group_keys(names, named))
+
+    def aggregate(self, *columns: Mapping[str, str], **named: str) -> View:
+        """Aggregate all rows: one row, also of no rows."""
+        return self.group_by().aggregate(*columns, **named)
+
+    def changes(self) -> Stream:
+        """Return the changes as a stream; `_change` is "insert", "update" or "delete".
+
+        An update has the new row. Where no columns are known to be unique, a changed row is a delete and an insert.
+        """
+        return Stream(self._node(self.unique))
+
+    def to(self, sink: Sink, *, whole: bool = False) -> Output:
+        """End the view in a sink: a table or a keyed topic follows it by upserts and deletes.
+
+        Files get the whole view, with `whole=True`: each epoch that changes it replaces the file. Other sinks get
+        the changes, with `_change`.
+        """
+        return written(checks.sink(sink, "to"), self._node, self.unique, whole=whole)
+
+    def _node(self, replaces: tuple[str, ...] | None) -> MaintainView:
+        return maintained(self, replaces)
+
+
+@dataclass(frozen=True)
+class GroupedView:
+    """A view grouped by keys."""
+
+    view: View
+    keys: tuple[str, ...]
+
+    def aggregate(self, *columns: Mapping[str, str], **named: str) -> View:
+        """Aggregate each group with SQL; `count(DISTINCT x)`, min, max and percentiles follow deletes too."""
+        return self.view._over(aggregated(self.view.relation, self.keys, columns, named))
+
+    def top(self, n: int, by: Names, *, rank: str | None = None) -> View:
+        """Keep the n rows of each group with the largest `by`; `rank` is the name of a column for their places."""
+        return self.view._over(Top(self.view.relation, self.keys, n, order(by), rank))
+
+
 def _emitted(emit: Any) -> grouped.Emit:
     """Return when results are emitted; a span as microseconds."""
     if emit in ("final", "updates"):
@@ -344,38 +378,6 @@ def _emitted(emit: Any) -> grouped.Emit:
         message = f"emit={emit!r} is not known"
         raise BadValue(message, node="window", hint='emit: "final", "updates", or a span such as "10s"') from None
     return every or "updates"
-
-
-def _named(given: Iterable[Any], named: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Merge columns from a leading dict (names that are not identifiers) and from keywords."""
-    pairs: list[tuple[str, Any]] = []
-    for part in given:
-        if isinstance(part, Mapping):
-            pairs.extend(part.items())
-    return (*pairs, *named.items())
-
-
-def _selected(sql: str, schema: Schema) -> tuple[str, str]:
-    """Return a column's name and SQL; a bare name that is not SQL, such as `order id`, or a word, is the column."""
-    if sql in schema and quoted(sql) != sql and (sql.isidentifier() or not _is_sql(sql, schema)):
-        return sql, quoted(sql)
-    return bare(sql), sql
-
-
-def _is_sql(sql: str, schema: Schema) -> bool:
-    try:
-        scalar(sql, schema, node="select")
-    except PipelineError:
-        return False
-    return True
-
-
-def _names(names: Names) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _name(name: str) -> str:
-    return checks.name(name, "named")
 
 
 def _stream(other: Any, node: str) -> Stream:

@@ -76,9 +76,10 @@ Control = EOF | Crash | AdvanceTime | AdvanceClock
 
 
 class Results(dict[str, list[Row]]):
-    """The rows of each sink, by its name; `counts` has the row counts of each node."""
+    """The rows of each sink, by its name; `epochs` has them by epoch too; `counts` has the row counts of each node."""
 
     counts: dict[str, Counts]
+    epochs: dict[str, dict[int, list[Row]]]
 
 
 def run_to_end(pipeline: Pipeline, inputs: Mapping[str, Iterable[Any]], *, settings: Settings | None = None) -> Results:
@@ -94,6 +95,7 @@ def run_to_end(pipeline: Pipeline, inputs: Mapping[str, Iterable[Any]], *, setti
         results = Results()
         results.counts = _Script(pipeline.name, graph, given, Path(folder), settings or quick_settings()).play()
         results.update({name: sink.rows for name, sink in sinks.items()})
+        results.epochs = {name: sink.epochs for name, sink in sinks.items()}
         return results
 
 
@@ -298,7 +300,8 @@ def _rebuilt(
         return _replayed(read, name, inputs) if name in inputs else read
     changes: dict[str, Any] = {"name": name if node.name or node.stateful else None}
     for write in writes_in([node]):
-        changes |= {"name": name, "sink": _memory(write.sink, name, sinks)}
+        # Of a view the list has the changes.
+        changes |= {"name": name, "sink": _memory(write.sink, name, sinks), "hidden": ()}
     if node.late_to is not None:
         changes["late_to"] = None
     return node.with_inputs(tuple(made[one] for one in node.inputs), **changes)

@@ -35,7 +35,7 @@ _ORDERED = [
 ]
 VALUES = {*_ORDERED, "contracts"}
 PLANNING = VALUES - {"settings", "report"}
-BUILDERS = {"argument_checks", "tables", "stream"}
+BUILDERS = {"argument_checks", "tables", "flows", "views", "stream"}
 API = {*BUILDERS, "query", "sql", "sources", "sinks", "pipeline", "contract_suite", "testing", "entry_points"}
 
 # Package, or module of the top level -> what of ours it may import. No entry may lead back to itself.
@@ -62,7 +62,9 @@ RULES: dict[str, set[str]] = {
     "dashboard": {"control"},
     "argument_checks": PLANNING | {"plan", "tables"},
     "tables": VALUES | {"connectors"},
-    "stream": PLANNING | {"plan", "argument_checks", "tables"},
+    "flows": PLANNING | {"plan", "argument_checks"},
+    "views": PLANNING | {"plan", "argument_checks", "flows"},
+    "stream": PLANNING | {"plan", "argument_checks", "tables", "flows", "views"},
     "query": PLANNING | {"plan", "stream"},
     "sql": PLANNING | {"plan", "query", "stream"},
     "sources": VALUES | BUILDERS | {"plan", "connectors"},

@@ -40,6 +40,7 @@ COMMANDS = {
     "checkpoints": "checkpoints:checkpoints",
     "savepoint": "savepoint:app",
     "state": "state:state",
+    "view": "view:view",
     "replay": "replay:replay",
     "log": "log:app",
     "topic": "topic:app",

@@ -12,6 +12,7 @@ import typer
 from penstock.cli.tables import Cell, Json, show_table
 from penstock.settings import Settings
 from penstock.spark.checkpoints.inspect import find_checkpoint
+from penstock.spark.checkpoints.state.tables import StateTable
 
 
 def state(
@@ -36,13 +37,18 @@ def state(
 
     report = lambda reason: typer.echo(reason, err=True)  # noqa: E731
     found = read_state(root, settings, node=node, key=key, at=at, limit=limit, report=report)
+    show_state(found, limit, "(no rows: windows that are closed, and keys that never came, have no state)", json=json)
+
+
+def show_state(found: StateTable, limit: int, empty: str, *, json: bool) -> None:
+    """Print a table of state; `empty` is what is printed if it has no rows."""
     if json:
         typer.echo(text.dumps(asdict(found), indent=2, ensure_ascii=False, default=_plain))
         return
     typer.echo(f"{found.node}, after epoch {found.epoch}{_read_up_to(found.offsets)}")
     show_table(found.columns, [[_cell(row[name]) for name in found.columns] for row in found.rows])
     if not found.rows:
-        typer.echo("(no rows: windows that are closed, and keys that never came, have no state)")
+        typer.echo(empty)
     if found.more:
         typer.echo(f"(the first {limit:,}; --limit shows more, --key one key)")
 

@@ -52,6 +52,7 @@ SOURCES: dict[str, _SourceKind] = {
     "read_table": _Tables(),
     "stdin": StdinSource,
     "topic": _Later("topics.source", "TopicSource"),
+    "view_topic": _Later("topics.views", "ViewTopicSource"),
 }
 # `collect` and `callback` hold Python objects of their process, so they have no JSON description.
 SINKS: dict[str, _SinkKind] = {
@@ -60,6 +61,7 @@ SINKS: dict[str, _SinkKind] = {
     "table": _Later("tables.sink", "TableSink"),
     "topic": _Later("topics.sink", "TopicSink"),
     "webhook": _Later("sinks.webhook", "WebhookSink"),
+    "whole_view": _Later("files.whole_view", "WholeViewSink"),
 }
 
 

@@ -13,9 +13,10 @@ from penstock.masking import masked_spec
 from penstock.plan.graph import Graph, writes_in
 
 # Their operators are decoded too.
-from penstock.plan.operators import deduplication, explode, grouped, joins  # noqa: F401
+from penstock.plan.operators import deduplication, explode, grouped, joins, views  # noqa: F401
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.stateless import Write
+from penstock.plan.relations import Relation, relation_from_json, relation_to_json
 from penstock.schema import Schema
 from penstock.windows import Window
 
@@ -92,6 +93,8 @@ def _encode(value: Any, ids: dict[Node, int], label: str) -> Any:
         return {"window": [value.kind, value.size_us, value.slide_us, value.offset_us, *more]}
     if isinstance(value, Schema):
         return {"schema": value.ddl}
+    if isinstance(value, Relation):
+        return {"relation": relation_to_json(value)}
     if isinstance(value, tuple):
         return [_encode(part, ids, label) for part in value]
     return value
@@ -118,5 +121,7 @@ def _decode(value: Any, built: list[Node], source: FromSpec, sink: FromSpec) -> 
             return sink(content)
         case "window":
             return Window(*content)
+        case "relation":
+            return relation_from_json(content)
         case _:
             return Schema(content)

@@ -26,6 +26,7 @@ from penstock.plan.operators.node import BUCKETS, SINCE_LATER, Node
 from penstock.plan.operators.two_phase_aggregates import two_phase
 from penstock.plan.physical.queries import event_times_of
 from penstock.plan.physical.watermark_lag import lag_us
+from penstock.plan.relations import Relation
 from penstock.process import Process
 from penstock.schema import Schema
 from penstock.windows import Window
@@ -148,6 +149,8 @@ def _parts(value: Any) -> Any:
         return [_parts(one) for one in value]
     if isinstance(value, Schema):
         return value.ddl
+    if isinstance(value, Relation):
+        return value.fingerprint
     if value is None or isinstance(value, str | int | float | Window):
         return str(value)
     return _function(value) if callable(value) else type(value).__qualname__

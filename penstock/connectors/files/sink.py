@@ -91,6 +91,19 @@ class FileSink(Sink):
         options = CsvOptions.from_spec(spec)
         return cls(spec["path"], spec["format"], spec["partition_by"], spec.get("guarantee"), options=options)
 
+    def for_view(self, unique: tuple[str, ...] | None, removed: str, *, whole: bool) -> Sink:
+        """Show a whole view in one file."""
+        from penstock.connectors.files.whole_view import WholeViewSink  # it extends this one
+
+        if not whole:
+            message = f"files '{self.name}' cannot delete rows, as a view does"
+            hint = "pass whole=True: a file with the whole view; or write the changes: view.changes().to(files(...))"
+            raise BadValue(message, hint=hint)
+        if self.format != "parquet" or self.partition_by or self.guarantee != "exactly_once":
+            message = f"files '{self.name}': a whole view is one Parquet file, exactly once"
+            raise BadValue(message, hint="leave out format=, partition_by= and guarantee=")
+        return WholeViewSink(self._given, unique, removed)
+
     def set_base_path(self, folder: str) -> None:
         """Resolve the path relative to this folder or URL."""
         self._store = open_store(resolve_url(self._given, folder))

@@ -74,6 +74,11 @@ class Stage:
                     os.unlink(left.path)
         return self._files
 
+    def written_whole(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[Staged]:
+        """Write rows to a file, also if there are none."""
+        self._opened("", schema)
+        return self.written(batches, ())
+
     def _write(self, folder: str, rows: pa.RecordBatch) -> None:
         writer, path, file = self._open.get(folder) or self._opened(folder, rows.schema)
         writer.write_batch(rows)

@@ -46,6 +46,11 @@ class CollectSink(Sink):
         """All rows as dicts, epoch by epoch; times are aware and in UTC."""
         return [row for _, rows in sorted(self._epochs.values(), key=lambda e: e[0]) for row in rows]
 
+    @property
+    def epochs(self) -> dict[int, list[dict[str, Any]]]:
+        """The rows of each epoch that has some, by its number."""
+        return {number: rows for number, rows in sorted(self._epochs.values(), key=lambda e: e[0]) if rows}
+
     def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> bytes:
         """Return the rows themselves as the token."""
         return to_ipc(batches)

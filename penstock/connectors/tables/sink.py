@@ -85,6 +85,25 @@ class TableSink(Sink):
         """Whether the last row of a key counts."""
         return self.updates
 
+    def for_view(self, unique: tuple[str, ...] | None, removed: str, *, whole: bool) -> TableSink:
+        """Follow a view by upserts and deletes."""
+        if whole:
+            message = "a table follows a view by its changes"
+            raise BadValue(message, hint="leave out whole=True: the table has the whole view after each epoch")
+        if self.mode != "upsert" or self.row_removed is not None:
+            what = "remove= is for streams" if self.row_removed is not None else "mode='append' cannot replace rows"
+            message = f"table {self.name}: {what}, and a view decides itself which rows are deleted"
+            raise BadValue(
+                message, hint='write table(..., mode="upsert"), or append the changes: view.changes().to(...)'
+            )
+        key = self._given_key or unique
+        if not key:
+            message = f"table {self.name}: no columns of the view are known to be unique"
+            raise BadSchema(message, hint='pass key="..." to table(): columns that no two rows have in common')
+        taker = TableSink(self.name, self._connection, self.mode, key, removed, self.guarantee)
+        taker.view_key = tuple(key)
+        return taker
+
     @property
     def guarantee_reason(self) -> str:
         """How the sink achieves its guarantee."""

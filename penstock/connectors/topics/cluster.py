@@ -76,9 +76,10 @@ class Cluster:
         identity = str(found.topic_id)
         return TopicDescription("" if identity == _NO_ID else identity, tuple(sorted(p.id for p in found.partitions)))
 
-    def create(self, topic: str) -> None:
-        """Create a topic with the cluster's defaults, unless it exists."""
-        asked = self.client.create_topics([NewTopic(topic, -1, -1)], request_timeout=SECONDS)[topic]
+    def create(self, topic: str, *, compacted: bool = False) -> None:
+        """Create a topic with the cluster's defaults, unless it exists; with `compacted` the last of each key stays."""
+        config = {"cleanup.policy": "compact"} if compacted else {}
+        asked = self.client.create_topics([NewTopic(topic, -1, -1, config=config)], request_timeout=SECONDS)[topic]
         try:
             self._result(asked, topic, "create")
         except PenstockError as error:

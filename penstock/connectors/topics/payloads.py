@@ -14,7 +14,7 @@ from penstock.connectors.formats.csv.writer import csv_lines
 from penstock.connectors.formats.json.writer import json_documents
 from penstock.connectors.formats.parsers import Parser, not_text, null_violations, parser, without
 from penstock.connectors.formats.writers import refuse_types
-from penstock.contracts import ROW_KEY, Rejected
+from penstock.contracts import ROW_KEY, ROW_REMOVED, Rejected
 from penstock.errors import BadSchema, BadValue, choices
 from penstock.schema import Field, Schema
 
@@ -165,11 +165,16 @@ def check_row_format(topic: str, format: str, schema: Schema) -> None:
 
 
 def keyed_payloads(batches: Iterable[pa.RecordBatch], format: str) -> Iterator[Records]:
-    """Yield the keys and payloads of each batch."""
+    """Yield the keys and payloads of each batch; a row that is removed has no payload."""
     for batch in batches:
         keyed = ROW_KEY in batch.schema.names
         keys = batch.column(ROW_KEY).to_pylist() if keyed else [None] * batch.num_rows
-        yield keys, payloads(batch.drop_columns([ROW_KEY]) if keyed else batch, format)
+        rows = batch.drop_columns([name for name in (ROW_KEY, ROW_REMOVED) if name in batch.schema.names])
+        values = payloads(rows, format)
+        if ROW_REMOVED in batch.schema.names:
+            removed = batch.column(ROW_REMOVED).to_pylist()
+            values = [None if gone else value for gone, value in zip(removed, values, strict=True)]
+        yield keys, values
 
 
 def payloads(batch: pa.RecordBatch, format: str, options: CsvOptions | None = None) -> list[Any]:

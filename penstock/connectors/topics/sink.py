@@ -13,10 +13,11 @@ from penstock.connectors.topics.ledger import Entry, SinkPartition, has_epochs, 
 from penstock.connectors.topics.payloads import check_format, check_row_format, keyed_payloads
 from penstock.connectors.topics.producers import RecordSender, write_epoch
 from penstock.connectors.topics.source import topic_name
-from penstock.contracts import ROW_KEY, Epoch, Guarantee, Sink
-from penstock.errors import BadValue, SinkFailed, choices
+from penstock.connectors.topics.views import publish_description
+from penstock.contracts import ROW_KEY, ROW_REMOVED, Epoch, Guarantee, Sink
+from penstock.errors import BadSchema, BadValue, SinkFailed, choices
 from penstock.masking import masked, reached_by
-from penstock.schema import Schema
+from penstock.schema import Schema, quoted
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,7 +41,14 @@ class TopicSink(Sink):
         format: str = "json",
         connection: str = "log",
         guarantee: Guarantee | None = None,
+        *,
+        remove: str | None = None,
+        view_key: Sequence[str] = (),
     ) -> None:
+        """Take a topic; a row for which `remove` holds becomes a tombstone: a record with a key and no payload.
+
+        `view_key` are the columns in the key of each record, if the rows are those of a view.
+        """
         self.name = topic_name(name)
         check_format(name, format)
         if guarantee not in (None, *get_args(Guarantee)):
@@ -48,7 +56,7 @@ class TopicSink(Sink):
             raise BadValue(message, hint=choices("guarantees", get_args(Guarantee), guarantee))
         self.guarantee = guarantee or "exactly_once"
         check_address(connection, f"topic '{name}'")
-        self.format, self.row_key = format, key
+        self.format, self.row_key, self.row_removed, self.view_key = format, key, remove, tuple(view_key)
         self.updates = key is not None
         self._asked, self._connection = guarantee, connection
         self._cluster: Cluster | None = None
@@ -74,7 +82,7 @@ class TopicSink(Sink):
             "format": self.format,
             "connection": masked(self._connection),
             "guarantee": self._asked,
-        }
+        } | ({} if self.row_removed is None else {"remove": self.row_removed, "view_key": list(self.view_key)})
 
     def private_spec(self) -> object:
         """Return the connection as given."""
@@ -83,7 +91,23 @@ class TopicSink(Sink):
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> Self:
         """Rebuild it from `spec()`."""
-        return cls(spec["name"], spec["key"], spec["format"], spec["connection"], spec.get("guarantee"))
+        given = (spec[name] for name in ("name", "key", "format", "connection"))
+        return cls(*given, spec.get("guarantee"), remove=spec.get("remove"), view_key=spec.get("view_key", ()))
+
+    def for_view(self, unique: tuple[str, ...] | None, removed: str, *, whole: bool) -> TopicSink:
+        """Follow a view by records of its keys, and tombstones; without a key of its own by the unique columns."""
+        if whole:
+            message = "a topic follows a view by its changes"
+            raise BadValue(message, hint="leave out whole=True: the last record of each key is the whole view")
+        if self.row_key is None and unique is None:
+            message = f"topic {self.name}: no columns of the view are known to be unique"
+            hint = 'pass key="..." to topic(): SQL that is different for any two rows'
+            raise BadSchema(message, hint=hint)
+        key = self.row_key if self.row_key is not None else key_document(unique or ())
+        # A key of the user's may leave out columns of the view's own.
+        own = (unique or ()) if self.row_key is None else ()
+        given = (self.name, key, self.format, self._connection, self._asked)
+        return TopicSink(*given, remove=removed, view_key=own)
 
     def configure(self, job: str, settings: Settings) -> None:
         """Resolve the connection."""
@@ -96,9 +120,12 @@ class TopicSink(Sink):
 
     def open(self, schema: Schema, key: tuple[str, ...]) -> None:
         """Check that the format can represent the rows, and create the topic if it is missing."""
-        check_row_format(self.name, self.format, Schema(tuple(field for field in schema if field.name != ROW_KEY)))
+        rows = Schema(tuple(field for field in schema if field.name not in (ROW_KEY, ROW_REMOVED)))
+        check_row_format(self.name, self.format, rows)
         if self.cluster.describe(self.name) is None:
-            self.cluster.create(self.name)
+            self.cluster.create(self.name, compacted=self.row_removed is not None)
+        if self.view_key and self.format == "json":
+            publish_description(self.cluster, self.name, rows, self.view_key)
         # Without a ledger, rows are only partitioned if their order matters.
         together = self.guarantee == "exactly_once" or self.row_key is not None
         self.partitions = (self._cores or Settings.load().cores) if together else None
@@ -141,3 +168,15 @@ class TopicSink(Sink):
         if self._cluster is None:
             self._cluster = Cluster(resolve(self._connection, Settings.load()), SinkFailed)
         return self._cluster
+
+
+def key_document(columns: tuple[str, ...]) -> str:
+    """Return the key of a row of a view as SQL: a JSON object of the columns that identify it.
+
+    >>> key_document(("id",))
+    "to_json(named_struct('id', id))"
+    """
+    if not columns:
+        return "'{}'"
+    pairs = (f"'{name.replace(chr(39), chr(92) + chr(39))}', {quoted(name)}" for name in columns)
+    return f"to_json(named_struct({', '.join(pairs)}))"

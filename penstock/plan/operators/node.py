@@ -101,6 +101,11 @@ class Node:
         return ""
 
     @property
+    def explained(self) -> tuple[str, ...]:
+        """Further lines for `explain`: what parts of it do and store."""
+        return ()
+
+    @property
     def warning(self) -> str:
         """What a user should know before running it; `explain` prints it."""
         return ""

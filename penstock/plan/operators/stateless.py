@@ -300,11 +300,12 @@ class Side(OneInput):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Write(OneInput):
-    """An output: rows into a sink."""
+    """An output: rows into a sink; `hidden` columns are for its key and its condition of removal only."""
 
     kind = "write"
     realtime = True
     sink: Sink
+    hidden: tuple[str, ...] = field(default=(), metadata=SINCE_LATER)
 
     def _checked(self) -> Schema:
         if self.input.updating and not self.sink.updates:
@@ -316,8 +317,9 @@ class Write(OneInput):
             scalar(self.sink.row_key, self.input.schema, node=f"{self.label} key")
         if self.sink.row_removed is not None:
             predicate(self.sink.row_removed, self.input.schema, node=f"{self.label} remove")
-        self.sink.validate(self.input.schema, self.input.key)
-        return self.input.schema
+        rows = Schema(tuple(field for field in self.input.schema if field.name not in self.hidden))
+        self.sink.validate(rows, self.input.key)
+        return rows
 
     @property
     def detail(self) -> str:

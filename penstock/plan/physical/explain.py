@@ -31,6 +31,7 @@ def _node(node: PlannedNode, names: dict[str, str], width: int) -> list[str]:
         details += [f"columns {', '.join(node.columns)}", f"lane {node.lane}{reason}"]
     details += [f"state {node.state.fingerprint}"] if node.state else []
     below = ["; ".join(details)] if details else []
+    below += node.parts
     below += [f"warning: {node.warning}"] if node.warning else []
     return [head, *(f"  {'':<{width}}    {line}" for line in below)]
 

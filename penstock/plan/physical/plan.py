@@ -93,6 +93,7 @@ class PlannedNode:
     event_time    of nodes that declare one
     target        where a sink's rows go
     warning       what a user should know before running it
+    parts         what parts of it do and store, one text each: the operators of a view
     """
 
     id: str
@@ -110,6 +111,7 @@ class PlannedNode:
     event_time: PlannedTime | None = None
     target: str | None = None
     warning: str | None = None
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

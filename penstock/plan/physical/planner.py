@@ -96,6 +96,7 @@ def _node(node: Node, graph: Graph, lanes: Lanes, runner: RunnerKind) -> Planned
         event_time=next((_time(time, runner) for time in graph.event_times if time == node), None),
         target=node.target or None,
         warning=node.warning or None,
+        parts=node.explained,
     )
 
 

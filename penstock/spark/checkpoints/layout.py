@@ -22,6 +22,7 @@ from penstock.plan.operators.grouped import Aggregate, Reduce
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.process import KeyedProcess
 from penstock.plan.operators.two_phase_aggregates import held_columns, two_phase
+from penstock.plan.operators.views import MaintainView
 from penstock.plan.physical.explain import explain
 from penstock.plan.physical.plan import PhysicalPlan
 from penstock.plan.physical.watermark_lag import lag_us
@@ -44,7 +45,7 @@ class Operator:
     `merges` are the values of a two-phase aggregate in their order, `finals` the results over them; `folded` are Python
     accumulators with their types, `running` those of aggregates without a window; `attributes` are those of a process
     function; `held` are the partial results of a window in buckets of keys; `lag_us` is added to the times in Spark's
-    state; `calls` are the calls of an aggregate that Spark computes in one phase.
+    state; `calls` are the calls of an aggregate that Spark computes in one phase; `columns` are those of a view.
     """
 
     node: str
@@ -60,6 +61,7 @@ class Operator:
     held: list[str] | None = None
     lag_us: int = 0
     calls: list[list[str]] = field(default_factory=list)
+    columns: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,11 @@ def _values(node: Node) -> dict[str, Any]:
 @_values.register
 def _process_values(node: KeyedProcess) -> dict[str, Any]:
     return {"attributes": list(node.declared.states)}
+
+
+@_values.register
+def _view_values(node: MaintainView) -> dict[str, Any]:
+    return {"keys": list(node.key), "columns": list(node.relation.schema.names)}
 
 
 @_values.register

@@ -15,7 +15,8 @@ from penstock.keyed.store.run_folder import about, damage, epoch_of
 from penstock.storage.folders import Folder
 
 KEYED = "keyed"
-RUN = re.compile(r"keyed/(?P<query>[^/]+)/(?P<bucket>[^/]+/\d+)/(?P<name>(?P<epoch>\d+)-[^/]+\.run)")
+# A view has several stores in each bucket, with a folder each.
+RUN = re.compile(r"keyed/(?P<query>[^/]+)/(?P<bucket>[^/]+/\d+(?:/\d+)?)/(?P<name>(?P<epoch>\d+)-[^/]+\.run)")
 _TRIES = 5
 
 

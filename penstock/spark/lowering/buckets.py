@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -39,6 +39,8 @@ from penstock.spark.tasks.timer_source import clock_shift_us, register_timer
 from penstock.storage.folders import Folder
 from penstock.windows import FIRST_US, LAST_US, YEAR_US
 
+# Makes a store of the bytes of a bucket's state, and of where its runs are.
+Opened = Callable[[bytes | None, RunSettings | None], Any]
 OUTPUT_ROWS = 65_536
 # The part of a blob without rows: a timer that fires.
 _TIMER = -1
@@ -57,7 +59,7 @@ class Invocation:
 
     bucket: int
     rows: pa.Table
-    store: BucketStore
+    store: Any
     watermark_us: int
     now_us: int
     ended: bool = False
@@ -90,9 +92,13 @@ def bucketed(
     node: Node,
     *,
     timed: bool,
+    opened: Opened = BucketStore.of,
 ) -> DataFrame:
-    """Run a step over every bucket of keys; with `timed`, what it gives has its event time, so windows can follow."""
-    results = _results(frame, keys, step, output, context, node, timed=timed)
+    """Run a step over every bucket of keys; with `timed`, what it gives has its event time, so windows can follow.
+
+    `opened` makes the store that the step is given from the bytes of its state.
+    """
+    results = _results(frame, keys, step, output, context, node, timed=timed, opened=opened)
     return _unpacked(results, context, timed=timed)
 
 
@@ -109,7 +115,15 @@ def bucketed_results(
 
 
 def _results(
-    frame: DataFrame, keys: Sequence[Column], step: Step, output: Schema, context: Context, node: Node, *, timed: bool
+    frame: DataFrame,
+    keys: Sequence[Column],
+    step: Step,
+    output: Schema,
+    context: Context,
+    node: Node,
+    *,
+    timed: bool,
+    opened: Opened = BucketStore.of,
 ) -> PackedFrame:
     given = input_schema(frame, node, context)
     made = Schema((*output.fields, Field(EVENT_TIME, "timestamp"))) if timed else output
@@ -129,6 +143,7 @@ def _results(
         retention=context.retention,
         shares_runs=context.operators[node] > 1,
         tail_bytes=int(os.environ.get(TAIL_VARIABLE, TAIL_BYTES)),
+        opened=opened,
     )
     blobs = frame.select(*map(column, BLOB.names)) if node in context.packed else _packed(frame, keys, worker)
     if context.timers is not None:
@@ -206,6 +221,7 @@ class _Worker:
     retention: int = 0
     shares_runs: bool = False
     tail_bytes: int = TAIL_BYTES
+    opened: Opened = BucketStore.of
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Put the rows of each bucket into one blob."""
@@ -251,12 +267,12 @@ class _Worker:
     def _blob(self, table: pa.Table) -> bytes:
         return blob(table.select(self.made.names).cast(self.made).combine_chunks().to_batches()[0])
 
-    def _opened(self, bucket: int, state: bytes | None) -> BucketStore:
+    def _opened(self, bucket: int, state: bytes | None) -> Any:
         runs = None
         if self.runs is not None:
             folder = RunFolder(self.runs / str(bucket))
             runs = RunSettings(folder, self.retention, bucket, self.tail_bytes, self.shares_runs)
-        return BucketStore.of(state, runs)
+        return self.opened(state, runs)
 
     def _store(self, call: Invocation, state: GroupState) -> None:
         """Write a run if it is time for one, and then the manifest and the timers."""

@@ -25,7 +25,7 @@ from penstock.plan.physical.plan import PlannedQuery
 from penstock.plan.physical.queries import partition_sources, splits_late_rows, time_key
 from penstock.schema import Field, Schema
 from penstock.settings import Settings
-from penstock.spark.lowering import asof_joins, joins, lower_state, table_joins  # noqa: F401 (registers their lowerings)
+from penstock.spark.lowering import asof_joins, joins, lower_state, table_joins, views  # noqa: F401 (registers them)
 from penstock.spark.lowering.context import Context, column, with_key
 from penstock.spark.lowering.fallible_expressions import checked
 from penstock.spark.lowering.job_storage import JobStorage
@@ -153,8 +153,8 @@ class _Compiler:
     def _output(self, write: Write) -> DataFrame:
         """Return the columns that the sink gets, and what its rows are ordered by."""
         frame = self._frame(write.input)
-        rows = frame.select(*map(column, write.schema.names), *ordering(frame, write))
-        return with_key(checked(rows, write, self.context), write.sink)
+        rows = frame.select(*map(column, (*write.schema.names, *write.hidden)), *ordering(frame, write))
+        return with_key(checked(rows, write, self.context), write.sink).drop(*write.hidden)
 
     def _packed_output(self, write: Write) -> PackedFrame | None:
         """Return the rows of an output as their buckets made them, if no other branch of the query needs them."""

@@ -30,6 +30,7 @@ from penstock.process import time_of
 from penstock.spark.checkpoints.layout import Operator
 from penstock.spark.checkpoints.state.aggregates import safe_unpickle
 from penstock.spark.checkpoints.state.tables import Row
+from penstock.spark.checkpoints.state.views import view_rows
 from penstock.storage.folders import Folder
 
 TIMERS = "timers"
@@ -49,11 +50,26 @@ class BucketFormat:
 
 
 @dataclass(frozen=True)
+class ViewFormat(BucketFormat):
+    """The contents of a view, which its buckets have beside the state of its operators."""
+
+    keys: list[str]
+
+    def rows(self, state: bytes, reader: BucketReader) -> Iterable[Row]:
+        """Return the rows of a bucket that a reader asks for."""
+        return view_rows(state, reader.runs, self.keys, reader.key)
+
+
+@dataclass(frozen=True)
 class BucketReader:
-    """Reads buckets: all groups of each, or those of some hashes; `runs` is the folder of the operator's runs."""
+    """Reads buckets: all groups of each, or those of some hashes; `runs` is the folder of the operator's runs.
+
+    `key` is the text that hashes come from, if they do.
+    """
 
     runs: Folder
     hashes: tuple[int, ...] | None = None
+    key: str | None = None
 
     def tables(self, state: bytes) -> Sequence[pa.Table]:
         """Return the tables of a bucket."""
@@ -93,6 +109,8 @@ def bucket_format(operator: Operator, *, in_buckets: bool) -> BucketFormat | Non
 
     `in_buckets` is False for deduplication in older checkpoints, which has the state of Spark's own operator.
     """
+    if operator.columns is not None:
+        return ViewFormat(operator.columns, lambda tables: (), operator.keys)
     if operator.kind == JoinAsof.kind:
         return BucketFormat(join_columns(operator), lambda tables: _asof_rows(tables, operator))
     if operator.kind == Deduplicate.kind and in_buckets:

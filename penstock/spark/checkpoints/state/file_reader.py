@@ -49,7 +49,7 @@ class FileReader:
         return StateTable(self.operator.node, self.version.epoch, columns, found[:limit], len(found) > limit)
 
     def _found(self, key: str | None, hashes: tuple[int, ...] | None) -> tuple[list[str], list[Row]]:
-        columns, rows = self._rows(BucketReader(self.version.runs, hashes))
+        columns, rows = self._rows(BucketReader(self.version.runs, hashes, key if hashes else None))
         keys = self.operator.keys
         return columns, [row for row in rows if key is None or _key_as_in_spark(row, keys) == key]
 

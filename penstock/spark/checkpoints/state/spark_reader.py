@@ -68,7 +68,7 @@ class SparkReader:
     def _bucket_rows(
         self, raw: DataFrame, buckets: BucketFormat | None, hashes: tuple[int, ...] | None, key: str | None, limit: int
     ) -> StateTable:
-        reader = BucketReader(self.version.runs, hashes)
+        reader = BucketReader(self.version.runs, hashes, key if hashes else None)
         if buckets is None:
             return self._process_rows(raw, reader, key, limit)
         rows = _decoded_buckets(raw, self.operator.keys, lambda state: buckets.rows(state, reader))

@@ -71,6 +71,23 @@ def find_state(root: Folder, node: str | None = None, at: int | None = None) -> 
     return StateVersion(root, query, history, number, operator, _epoch(history, number, at), first_us)
 
 
+def find_view(root: Folder, name: str | None = None) -> str:
+    """Return the node of the view of that name, or of the only one."""
+    data = checkpoint_at(root)
+    operators = (one for layout in read_layout(data).queries.values() for one in layout.operators)
+    found = list(dict.fromkeys(one.node for one in operators if one.columns is not None))
+    if not found:
+        message = f"{data} has no view"
+        raise CheckpointMissing(message, hint="a pipeline has one if a View ends in an output, after its first epoch")
+    if name is None and len(found) > 1:
+        message = "the job has several views"
+        raise BadValue(message, hint=f"choose one with --name; {choices('views', found)}")
+    if name is not None and name not in found:
+        message = f"no view '{name}' is in {data}"
+        raise CheckpointMissing(message, hint=choices("views", found, name))
+    return name or found[0]
+
+
 def require_keys(operator: Operator) -> None:
     """Raise if state is asked for by key and has none."""
     if not operator.keys:

@@ -1,0 +1,66 @@
+"""What the operators of a view store between epochs, in words, and what bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import singledispatch
+
+from penstock.durations import span_text
+from penstock.plan.relations import Aggregate, Distinct, Except, Intersect, Join, Latest, Relation, Top
+
+
+@singledispatch
+def kept_by(relation: Relation) -> str:
+    """Return what an operator stores."""
+    return "stores nothing"
+
+
+@kept_by.register
+def _latest(relation: Latest) -> str:
+    if relation.key:
+        return f"stores the last row of each {', '.join(relation.key)}"
+    return "stores each different row and how often it came" if relation.remove else "stores nothing"
+
+
+@kept_by.register
+def _join(relation: Join) -> str:
+    by = ", ".join(left for left, _ in relation.on)
+    return f"stores the rows of both sides{f', by {by}' if by else ''}"
+
+
+@kept_by.register
+def _aggregate(relation: Aggregate) -> str:
+    whose = f"of each {', '.join(relation.keys)}" if relation.keys else "of all rows"
+    return f"stores the aggregates {whose}, and for min, max and the like the values that they are of"
+
+
+@kept_by.register
+def _top(relation: Top) -> str:
+    return f"stores all rows{f', by {chr(44).join(relation.keys)}' if relation.keys else ''}"
+
+
+@kept_by.register
+def _distinct(relation: Distinct) -> str:
+    return "stores each different row and how often it is there"
+
+
+@kept_by.register(Except)
+@kept_by.register(Intersect)
+def _two_sets(relation: Except | Intersect) -> str:
+    return "stores each different row and how often either side has it"
+
+
+def bounds_of(relation: Relation, ttls: Mapping[str, int | None]) -> list[tuple[str, bool]]:
+    """Return what bounds the state, stream by stream, and whether that can be all: state follows its inputs."""
+    found = (one for one in relation.operators if isinstance(one, Latest))
+    return [_bound(one, ttls.get(getattr(one.input, "name", ""))) for one in found]
+
+
+def _bound(relation: Latest, ttl_us: int | None) -> tuple[str, bool]:
+    name = getattr(relation.input, "name", relation.input.kind)
+    if ttl_us is not None:
+        return f"rows of {name} leave {span_text(ttl_us)} after their event time (ttl)", True
+    what = f"a row for each {', '.join(relation.key)}" if relation.key else "every row"
+    if relation.remove is not None:
+        return f"{what} of {name} stays until it is removed ({relation.remove})", True
+    return f"{what} of {name} stays forever: pass remove= or ttl= to view()", False
