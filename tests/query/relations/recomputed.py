@@ -25,6 +25,7 @@ from penstock.plan.relations.aggregate_calls import Call
 from penstock.plan.sql_expressions.types import read
 from penstock.plan.translation import native_sql
 from penstock.plan.translation.parts import duckdb_type
+from penstock.schema import Schema
 
 
 def statement_of(relation: Relation) -> str:
@@ -36,6 +37,16 @@ def statement_of(relation: Relation) -> str:
 
 def _name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def duckdb_schema(schema: Schema) -> str:
+    """Return the columns of a table."""
+    return ", ".join(f"{_name(field.name)} {duckdb_type(read(field.type))}" for field in schema)
+
+
+def column_list(schema: Schema) -> str:
+    """Return the names of columns."""
+    return ", ".join(_name(field.name) for field in schema)
 
 
 @singledispatch
