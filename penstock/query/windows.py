@@ -74,11 +74,17 @@ def window_of(call: exp.Expr, stream: Stream) -> Window:
         message = f"GROUP BY {text} needs an event time"
         raise MissingEventTime(message, node=NODE, hint='call .event_time("ts", max_delay="5s") on the stream first')
     _check_time(given[0] if given else None, stream, text)
+    return window_by(call)
+
+
+def window_by(call: exp.Expr) -> Window:
+    """Return the window of the spans of a call, over whatever time."""
+    text, given = text_of(call), list(call.expressions)
     most = 2 if call_of(call) == "session_window" else 4
     if not 2 <= len(given) <= most or not all(isinstance(one, exp.Literal | exp.Interval) for one in given[1:]):
         message = f"GROUP BY {text}: a column and one to {most - 1} spans are needed"
         raise BadExpression(message, node=NODE, hint="write window(ts, '10 minutes'[, '5 minutes'[, '1 minute']])")
-    spans = [_span(one) for one in given[1:]]
+    spans = [span_of(one) for one in given[1:]]
     if call_of(call) == "session_window":
         return session(spans[0])
     if len(spans) == 1:
@@ -127,7 +133,7 @@ def _bound(parts: list[str], text: str) -> exp.Expr:
     return exp.column(_BOUNDS[parts[0]])
 
 
-def _span(tree: exp.Expr) -> str:
+def span_of(tree: exp.Expr) -> str:
     """Convert Spark's '60 seconds' to Penstock's "60s"."""
     text = f"{tree.this.name} {tree.args['unit'].name}" if isinstance(tree, exp.Interval) else tree.name
     words = text.lower().removeprefix("interval ").split()

@@ -235,7 +235,8 @@ CASES = {
         to_unix_timestamp(ts); unix_date(dt); timestamp_seconds(i); timestamp_seconds(b); timestamp_millis(i);
         timestamp_millis(b div 1001); timestamp_micros(b div 2); to_date(ts); to_date(dt); to_timestamp(ts);
         date_add(dt, y); date_sub(dt, 30); datediff(dt, du); date_diff(du, dt); dateadd(dt, 3); last_day(dt); dt + 1;
-        dt - y; dt + INTERVAL 3 DAYS; dt - INTERVAL '1' WEEK; ts + INTERVAL 5 MINUTES; ts - INTERVAL '1' DAY;
+        dt - y; dt + INTERVAL 3 DAYS; dt + INTERVAL 1 MONTH; dt - INTERVAL '3' MONTH; dt - INTERVAL 1 YEAR;
+        dt + INTERVAL '5' YEARS; dt - INTERVAL '1' WEEK; ts + INTERVAL 5 MINUTES; ts - INTERVAL '1' DAY;
         ts + INTERVAL 250 MILLISECONDS; ts - INTERVAL 36 HOURS; ts + INTERVAL '-7' SECOND;
         ts + INTERVAL 1 MICROSECOND; TIMESTAMP '1582-10-10 00:00:00'; DATE '0001-01-01'; ts >= dt;
         unix_millis(ts - INTERVAL 1 WEEK)

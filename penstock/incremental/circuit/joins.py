@@ -180,7 +180,8 @@ class JoinedRows:
             self._added(arrangement, one, state)
         after = [self._read(one, state, hashes) for one in self.arrangements]
         old = [negated(one) for one in self._whole(*before)]
-        return [consolidated(joined([*old, *self._whole(*after)]))]
+        made = [*old, *self._whole(*after)]
+        return [consolidated(joined(made))] if made else []
 
     def _whole(self, left: Side, right: Side) -> list[pa.Table]:
         made, a, b = self.pairs.found(left, right)

@@ -20,6 +20,7 @@ _MICROSECONDS = {
     "week": 604_800_000_000,
 }
 _MOST_DAYS = 100_000
+_MOST_MONTHS = 12_000
 _WHOLE = re.compile(r"-?\d{1,9}")
 
 
@@ -27,8 +28,11 @@ def shifted(sign: str, tree: exp.Expr, part: Callable[[exp.Expr], Part]) -> Part
     """Write `time + INTERVAL ...` and `date + days`, or return None if it is neither."""
     if sign not in "+-" or isinstance(tree.this, exp.Interval):
         return None
-    span = _microseconds(tree.expression)
+    span, months = _microseconds(tree.expression), _months(tree.expression)
     moved = part(tree.this)
+    if months is not None and moved.type.name == "date":
+        # The last day of a shorter month stands for those that it has not, in both engines.
+        return Part(f"CAST({moved.sql} {sign} to_months({months}) AS DATE)", moved.type, tree, moved.fails)
     if span is None:
         return _by_days(sign, moved, tree.expression, part)
     if moved.type.name == "timestamp":
@@ -62,6 +66,15 @@ def _microseconds(tree: exp.Expr) -> int | None:
     if per_unit is None or not _WHOLE.fullmatch(tree.this.name):
         return None
     return int(tree.this.name) * per_unit
+
+
+def _months(tree: exp.Expr) -> int | None:
+    """Return the length of a span of whole months or years."""
+    per_unit = {"month": 1, "year": 12}.get(_span_unit(tree))
+    if per_unit is None or not _WHOLE.fullmatch(tree.this.name):
+        return None
+    months = int(tree.this.name) * per_unit
+    return months if abs(months) <= _MOST_MONTHS else None
 
 
 def _span_unit(tree: exp.Expr) -> str:
