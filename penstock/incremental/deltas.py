@@ -1,8 +1,9 @@
 """Deltas of keys: Set, Patch and Remove with sequence numbers, as columns and not as objects.
 
-A batch of deltas is one Arrow table: the columns of the key, those of the value, and three of ours: the sequence number,
-the kind of the change, and a bitmap of the value columns that a delta has. A state is such a table too: a Set for each
-key that exists, and a Remove for each that was removed, so that an older delta that arrives again is recognised.
+A batch of deltas is one Arrow table: the columns of the key, those of the value, and three of ours: the sequence
+number, the kind of the change, and a bitmap of the value columns that a delta has. A state is such a table too: a Set
+for each key that exists, and a Remove for each that was removed, so that an older delta that arrives again is
+recognised.
 
 The laws, each of which is tested:
 - `apply(d, apply(d, s)) = apply(d, s)`: a delta whose sequence number is not above that of its key changes nothing.
@@ -87,7 +88,7 @@ class Deltas:
         return Deltas(self.key, self.table.take(pa.array(numbers)))
 
     def forget(self, sequence: int) -> Deltas:
-        """Return a state without the keys that were removed up to a sequence number, below which nothing arrives again."""
+        """Return a state without the keys that were removed up to a sequence number: no older delta may arrive again."""
         return self.take(np.flatnonzero((self.changes != REMOVE) | (self.sequences > sequence)))
 
 
