@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.errors import PipelineError as PipelineError
     from penstock.errors import RunError as RunError
     from penstock.errors import SettingsError as SettingsError
+    from penstock.incremental.graph.graph import Graph as Graph
     from penstock.pipeline import Pipeline as Pipeline
     from penstock.process import Context as Context
     from penstock.process import Process as Process
@@ -60,6 +61,7 @@ _HOMES = {
     "contracts": ("Epoch", "Rejected", "Sink", "Source"),
     "control.client": ("Client",),
     "errors": ("CheckpointError", "PenstockError", "PipelineError", "RunError", "SettingsError"),
+    "incremental.graph.graph": ("Graph",),
     "sources": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic"),
     "sinks": ("callback", "collect", "console", "files", "table", "topic", "webhook"),
     "pipeline": ("Pipeline",),

@@ -88,7 +88,7 @@ class Deltas:
         return Deltas(self.key, self.table.take(pa.array(numbers)))
 
     def forget(self, sequence: int) -> Deltas:
-        """Return a state without the keys that were removed up to a sequence number: no older delta may arrive again."""
+        """Return a state without keys that were removed up to a sequence number: no older delta may arrive again."""
         return self.take(np.flatnonzero((self.changes != REMOVE) | (self.sequences > sequence)))
 
 

@@ -102,8 +102,6 @@ def looked_up(node: Node, slots: Slots) -> tuple[Array, Mask]:
 
 
 def _both(left: Mask | None, right: Mask | None) -> Mask | None:
-    if left is None or right is None:
-        both = right if left is None else left
-    else:
-        both = left & right
+    masks = [mask for mask in (left, right) if mask is not None]
+    both = np.logical_and.reduce(masks) if masks else None
     return None if both is None or both.all() else both

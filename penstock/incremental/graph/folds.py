@@ -54,7 +54,8 @@ class Distinct(Grouped):
         np.add.at(self._counts, moves.joined, 1)
         np.subtract.at(self._counts, moves.left, 1)
         there = self._counts[touched] > 0
-        return self.settle(touched, self.cells.index.keys(touched), there)
+        values = self.cells.index.keys(touched).tolist()
+        return self.settle(touched, np.array(values, self.inputs[0].cells.values.dtype), there)
 
 
 def counted(array: Array, size: int) -> Array:

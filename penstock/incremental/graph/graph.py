@@ -34,7 +34,7 @@ _ORDERED = ("min", "max", "top")
 
 @dataclass(frozen=True)
 class Stats:
-    """What one stabilization did: keys set in leaves, keys computed and cut off in all nodes, nodes visited, seconds."""
+    """What one stabilization did: keys set in leaves, keys computed, keys cut off, nodes visited, seconds."""
 
     dirty: int
     recomputed: int

@@ -6,6 +6,7 @@ the position at which nodes have its value. Slots are given in the order in whic
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,8 @@ def _from_objects(keys: list[Any]) -> Array:
 def _objects(keys: list[Any]) -> Array:
     found = np.empty(len(keys), object)
     for number, key in enumerate(keys):
-        found[number] = key
+        # A dictionary finds the same NaN, and no other.
+        found[number] = key if key == key else math.nan
     return found
 
 

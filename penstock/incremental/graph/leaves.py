@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.errors import BadValue
 from penstock.incremental.graph.cells import Cells, Change, Cutoff, Mask
-from penstock.incremental.graph.key_index import Array, KeyIndex, Slots, as_keys
+from penstock.incremental.graph.key_index import Array, KeyIndex, Slots, as_keys, grown
 from penstock.incremental.graph.nodes import Node
 
 
@@ -22,6 +22,7 @@ class Leaf(Node):
         super().__init__(name, (), index)
         self.cells = Cells(index, dtype, cutoff)
         self._pending: list[tuple[Slots, Array | None]] = []
+        self._places = np.zeros(0, np.int64)
 
     @property
     def dirty(self) -> bool:
@@ -51,10 +52,17 @@ class Leaf(Node):
         slots, new, now = self._merged()
         self._pending.clear()
         if _repeats(slots):
-            _, last = np.unique(slots[::-1], return_index=True)
-            kept = len(slots) - 1 - last
+            kept = self._last(slots)
             slots, new, now = slots[kept], new[kept], None if now is None else now[kept]
         return self.settle(slots, new, now)
+
+    def _last(self, slots: Slots) -> Slots:
+        """Return where slots stand for the last time."""
+        if len(self._places) < self.cells.index.size:
+            self._places = grown(self._places, self.cells.index.size)
+        numbers = np.arange(len(slots))
+        self._places[slots] = numbers
+        return np.flatnonzero(self._places[slots] == numbers)
 
     def _merged(self) -> tuple[Slots, Array, Mask | None]:
         if len(self._pending) == 1 and self._pending[0][1] is not None:

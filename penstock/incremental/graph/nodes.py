@@ -43,7 +43,7 @@ class Node(ABC):
     def __init__(self, name: str, inputs: Sequence[Node], index: KeyIndex, cutoff: Cutoff | None = None) -> None:
         self.name = name
         self.inputs = tuple(inputs)
-        self.height = 1 + max((one.height for one in inputs), default=-1)
+        self.height: int = 1 + max((one.height for one in inputs), default=-1)
         self.cells = Cells(index, cutoff=cutoff)
         self.counters = Counters()
         self.change: Change | None = None
@@ -105,9 +105,9 @@ class Node(ABC):
         return Changes(keys(slots).tolist(), values.tolist(), keys(self.change.removed).tolist())
 
     def deltas(self, sequence: int, key: str = "key", value: str = "value") -> Deltas:
-        """Return what the last stabilization changed as deltas: a Set for each new value, a Remove for each key without.
+        """Return what the last stabilization changed as deltas: a Set for each new value, and Removes.
 
-        The value of a record type gives a column for each of its fields.
+        A value that is a record gives a column for each of its fields.
         """
         change = self.change or Change(self.cells.slots()[:0], self.cells.values[:0], self.cells.values[:0])
         rows = self._rows(*change.after(), key, value)
