@@ -197,7 +197,11 @@ class BucketStore:
 
     def finished(self, epoch: int) -> bytes | None:
         """Return the bytes of the next manifest; writes a run if the tail is large."""
-        return self.flushed(epoch).manifest.to_bytes()
+        return self.flushed(epoch).to_bytes()
+
+    def to_bytes(self) -> bytes | None:
+        """Return the manifest as bytes, None if there is nothing to remember."""
+        return self.manifest.to_bytes()
 
     def flushed(self, epoch: int) -> BucketStore:
         """Return the store as the next epoch finds it; writes a run if the tail is large."""

@@ -288,7 +288,7 @@ class _Worker:
         if event is None and self.step.expires_by_watermark:
             event = store.last_expiry
         call.store = store.flushed(current_epoch())
-        written = call.store.manifest.to_bytes()
+        written = call.store.to_bytes()
         event = _first(event, call.next_event_timer_us) if written is not None else None
         processing = _first(processing, call.next_processing_timer_us) if written is not None else None
         if processing != (state.get[1] if state.exists else None):

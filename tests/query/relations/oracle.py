@@ -36,7 +36,8 @@ class Tables:
     def __init__(self, schemas: Mapping[str, Schema], keys: Mapping[str, tuple[str, ...]]) -> None:
         self.schemas, self.keys = dict(schemas), dict(keys)
         self.given = {
-            name: Schema((*schema.fields, Field(REMOVED, "boolean", nullable=False))) for name, schema in schemas.items()
+            name: Schema((*schema.fields, Field(REMOVED, "boolean", nullable=False)))
+            for name, schema in schemas.items()
         }
         self.database = duckdb.connect()
         self.database.execute("SET TimeZone = 'UTC'; SET threads = 1")
@@ -56,7 +57,9 @@ class Tables:
 
     def changes(self, epoch: Epoch) -> dict[str, pa.Table]:
         """Return the rows of an epoch as a circuit takes them."""
-        return {name: pa.Table.from_pylist(rows, schema=self.given[name].nullable().arrow) for name, rows in epoch.items()}
+        return {
+            name: pa.Table.from_pylist(rows, schema=self.given[name].nullable().arrow) for name, rows in epoch.items()
+        }
 
     def apply(self, epoch: Epoch) -> None:
         """Change the contents; the last row of a key counts."""
@@ -113,7 +116,10 @@ def run(oracles: Iterable[Oracle], tables: Tables, epochs: Sequence[Epoch]) -> N
 def emptied(tables: Tables) -> Epoch:
     """Return an epoch that deletes all rows."""
     return {
-        name: [{**row, REMOVED: True} for row in tables.database.execute(f"SELECT * FROM {name}").to_arrow_table().to_pylist()]
+        name: [
+            {**row, REMOVED: True}
+            for row in tables.database.execute(f"SELECT * FROM {name}").to_arrow_table().to_pylist()
+        ]
         for name in tables.schemas
     }
 
@@ -145,7 +151,11 @@ def _is_same(mine: Any, theirs: Any) -> bool:
 
 def _order(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """Order by what is compared exactly first."""
-    exact = tuple(str(value.replace(tzinfo=None) if isinstance(value, datetime) else value) for value in row if not _is_number(value))
+    exact = tuple(
+        str(value.replace(tzinfo=None) if isinstance(value, datetime) else value)
+        for value in row
+        if not _is_number(value)
+    )
     return exact, tuple(float(value) for value in row if _is_number(value))
 
 
@@ -166,7 +176,9 @@ def epochs_of(
         share = max(1, len(later) // max(1, count - 1))
         for number in range(1, count):
             new = later[(number - 1) * share : number * share]
-            changed = [_updated(row, chance.choice(given), keys[name]) for row in chance.sample(there, len(there) // 20)]
+            changed = [
+                _updated(row, chance.choice(given), keys[name]) for row in chance.sample(there, len(there) // 20)
+            ]
             gone = chance.sample(there, len(there) // 30)
             left = {tuple(row[key] for key in keys[name]) for row in gone}
             there = [row for row in there if tuple(row[key] for key in keys[name]) not in left] + new
