@@ -6,7 +6,7 @@ far. A second job reads the average prices as a view, through a topic.
     export PENSTOCK_CONNECTIONS=warehouse=postgresql://user:password@127.0.0.1:5432/database
     penstock log serve
     penstock topic create auctions
-    penstock topic create bids --partitions 2
+    penstock topic create bids
     penstock produce auctions --file examples/auctions.jsonl
     penstock produce bids --file examples/bids.jsonl
     penstock run examples/live_auction.py:auctions --until drained

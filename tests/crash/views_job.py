@@ -66,6 +66,6 @@ def job(folder: str) -> ps.Pipeline:
         "views",
         average.to(ps.table("average", connection=lite, mode="upsert")),
         best.to(ps.table("best", connection=lite, mode="upsert")),
-        best.to(ps.files(f"{folder}/best"), whole=True),
+        best.to(ps.files(f"{folder}/best"), whole=True).named("best-file"),
         offers.to(Deadly(f"{folder}/raw")),
     )
