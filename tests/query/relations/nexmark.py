@@ -47,9 +47,8 @@ def queries() -> dict[str, tuple[str, str]]:
     text = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
     parts = re.split(r"^-- (q\d+(?: duckdb)?)[^\n]*\n", text, flags=re.MULTILINE)[1:]
     found = {name: sql.strip().rstrip(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
-    return {
-        name: (sql, found.get(f"{name} duckdb", _for_duckdb(sql))) for name, sql in found.items() if " " not in name
-    }
+    mine = {name: sql for name, sql in found.items() if " " not in name}
+    return {name: (sql, found.get(f"{name} duckdb", _for_duckdb(sql))) for name, sql in mine.items()}
 
 
 def _for_duckdb(sql: str) -> str:

@@ -112,10 +112,12 @@ class Oracle:
 def run(oracles: Iterable[Oracle], tables: Tables, epochs: Sequence[Epoch]) -> None:
     """Run all epochs, with a check after each."""
     waiting = list(oracles)
+    read = {name for one in waiting for name in one.circuit.inputs}
     for epoch in epochs:
-        tables.apply(epoch)
+        mine = {name: rows for name, rows in epoch.items() if name in read}
+        tables.apply(mine)
         for one in waiting:
-            one.step(epoch)
+            one.step(mine)
             one.check()
 
 
