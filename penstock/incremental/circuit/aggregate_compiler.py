@@ -12,10 +12,11 @@ from penstock.incremental.circuit.aggregates import ROWS, SUM, GroupedAggregate,
 from penstock.incremental.circuit.changes import WEIGHT
 from penstock.incremental.circuit.ordering import OrderBy
 from penstock.incremental.circuit.percentiles import Percentiles
+from penstock.incremental.circuit.ranking import First
 from penstock.incremental.circuit.sets import CountedRows, counted_schema
 from penstock.incremental.circuit.sql_steps import column_list, made_step, rows_schema
 from penstock.incremental.circuit.state import Arrangement, with_weight
-from penstock.incremental.circuit.top import First, TopRows
+from penstock.incremental.circuit.top import TopRows, top_schemas
 from penstock.native.steps import quote
 from penstock.plan.relations import Aggregate
 from penstock.plan.relations.aggregate_calls import ORDERED, SPREADS, Call
@@ -159,9 +160,10 @@ class _Calls:
         sources = [self.inputs.column(_guarded(call, one)) for one in call.arguments]
         order = sources[-1]
         by = OrderBy(order, descending=call.name.startswith("max"))
-        fields = with_weight(self._fields(sources))
+        fields = self._fields(sources)
         first = First(self.relation.keys, 1, (by,), tuple(sources))
-        operator = TopRows(fields, self.arrangement(fields, self.relation.keys), first, None)
+        state = (self.arrangement(one, self.relation.keys) for one in top_schemas(fields, self.relation.keys))
+        operator = TopRows(with_weight(fields), *state, first, None)
         return self._valued(operator, sources, [order], sources[0], call)
 
     def _percentile(self, call: Call) -> str:

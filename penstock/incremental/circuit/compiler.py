@@ -17,10 +17,11 @@ from penstock.incremental.circuit.latest import COUNT, REMOVED, Bag, LatestRows
 from penstock.incremental.circuit.linear import Concatenation, Expressions, Linear, Selection
 from penstock.incremental.circuit.operator import Operator, Wired
 from penstock.incremental.circuit.ordering import OrderBy
+from penstock.incremental.circuit.ranking import First
 from penstock.incremental.circuit.sets import CountedRows, counted_schema
 from penstock.incremental.circuit.sql_steps import column_list, made_step, rows_schema
 from penstock.incremental.circuit.state import Arrangement, with_weight
-from penstock.incremental.circuit.top import First, TopRows
+from penstock.incremental.circuit.top import TopRows, top_schemas
 from penstock.native.steps import quote
 from penstock.native.translate import expression
 from penstock.plan.relations import (
@@ -194,6 +195,8 @@ class _Compiler:
             rows = with_weight(pa.schema([*given, *more]))
             before = self.wire(relation, Expressions(rows, chain=(step,)), [before])
         first = First(relation.keys, relation.n, tuple(by), tuple(names), relation.ties)
-        state = self.arrangement(rows, relation.keys)
         made = with_weight(rows_schema(relation.schema))
-        return self.wire(relation, TopRows(made, state, first, relation.rank), [before])
+        nodes, roots = (
+            self.arrangement(one, relation.keys) for one in top_schemas(pa.schema([*rows][:-1]), relation.keys)
+        )
+        return self.wire(relation, TopRows(made, nodes, roots, first, relation.rank), [before])

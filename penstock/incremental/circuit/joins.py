@@ -139,7 +139,7 @@ class JoinedRows:
             null = one.keys.has_null()
             if null.any():
                 # A null key matches nothing, so that its row is not stored.
-                made += self._lone(taken(one.rows, np.flatnonzero(null)), number)
+                made += self._lone(taken(one.rows, np.flatnonzero(null)), number) if self.how != "semi" else []
                 one = side(taken(one.rows, np.flatnonzero(~null)), arrangement.keys)
             sides.append(one)
         left, right = sides
@@ -180,8 +180,8 @@ class JoinedRows:
             self._added(arrangement, one, state)
         after = [self._read(one, state, hashes) for one in self.arrangements]
         old = [negated(one) for one in self._whole(*before)]
-        made = [*old, *self._whole(*after)]
-        return [consolidated(joined(made))] if made else []
+        both = [*old, *self._whole(*after)]
+        return [consolidated(joined(both))] if both else []
 
     def _whole(self, left: Side, right: Side) -> list[pa.Table]:
         made, a, b = self.pairs.found(left, right)

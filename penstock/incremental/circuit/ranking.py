@@ -1,0 +1,66 @@
+"""Which rows of a group are the first n, and their ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.incremental.circuit.changes import weights
+from penstock.incremental.circuit.ordering import OrderBy, sorted_positions
+from penstock.incremental.circuit.row_identity import Numbers
+
+Ties = Literal["row_number", "rank", "dense_rank"]
+
+
+@dataclass(frozen=True)
+class First:
+    """Chooses rows: the first n of each group; rows that are equal in `by` are ordered by the columns `then`."""
+
+    keys: tuple[str, ...]
+    n: int
+    by: tuple[OrderBy, ...]
+    then: tuple[str, ...]
+    ties: Ties = "row_number"
+
+    def of(self, rows: pa.Table, groups: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Return the positions of the chosen rows, how many of each, and their ranks; each row counts by its weight."""
+        main = [code for one in self.by for code in one.codes(rows)]
+        rest = [code for name in self.then for code in OrderBy(name).codes(rows)]
+        order = sorted_positions(groups, [*main, *rest])
+        group, weight = groups[order], weights(rows)[order]
+        starts = _firsts([group])
+        ahead = np.cumsum(weight) - weight
+        ahead = ahead - ahead[starts][np.cumsum(_flags(starts, len(order))) - 1] if len(order) else ahead
+        if self.ties == "row_number":
+            some = np.minimum(weight, self.n - ahead)
+            chosen = np.flatnonzero(some > 0)
+            return order[chosen], some[chosen], ahead[chosen] + 1
+        peers = _firsts([group, *(code[order] for code in main)])
+        number = np.cumsum(_flags(peers, len(order))) - 1
+        if self.ties == "rank":
+            ranks = ahead[peers][number] + 1 if len(order) else ahead
+        else:
+            ranks = number - (number[starts][np.cumsum(_flags(starts, len(order))) - 1] if len(order) else 0) + 1
+        chosen = np.flatnonzero((ranks <= self.n) & (weight > 0))
+        return order[chosen], weight[chosen], ranks[chosen]
+
+
+def _firsts(codes: Sequence[Numbers]) -> Numbers:
+    """Return the positions at which one of some codes differs from the one before."""
+    if not len(codes[0]):
+        return np.zeros(0, np.int64)
+    differs = np.zeros(len(codes[0]), bool)
+    differs[0] = True
+    for code in codes:
+        differs[1:] |= code[1:] != code[:-1]
+    return np.flatnonzero(differs)
+
+
+def _flags(positions: Numbers, size: int) -> Numbers:
+    found = np.zeros(size, np.int64)
+    found[positions] = 1
+    return found
