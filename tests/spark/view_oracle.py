@@ -108,6 +108,10 @@ def check(
     return versions
 
 
+def _key(row: tuple[tuple[str, Any], ...], unique: Sequence[str]) -> list[Any]:
+    return [dict(row)[name] for name in unique]
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 9)

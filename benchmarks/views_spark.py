@@ -1,0 +1,124 @@
+"""Views on Spark: Nexmark's queries beside DuckDB, which computes everything again; and epochs of few changes."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow.dataset as ds
+
+from benchmarks.data import CACHE
+from benchmarks.process import answered
+from benchmarks.results import OURS, Bar, Result
+from benchmarks.views_jobs import Job
+from benchmarks.views_queries import QUERIES, Nexmark
+from penstock.settings import cores
+
+# From this epoch on a view must be faster than computing everything again.
+FROM_EPOCH = 10
+FLAT = 2.0
+CHANGES = 1_000
+NOTE = """
+qN: Nexmark's query over {rows:,} events in each of {epochs} epochs, from Parquet files to files of changes; seconds are
+those of the epochs from the tenth on, as Spark says. duckdb: the whole query again over tables in memory, without
+writing. spark: by hand in PySpark, where it can stream the query. changes-N: epochs of {changes:,} changed bids on N.
+equal: applied in order, all changes give what DuckDB computes from all rows.
+"""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Events in each epoch, and how many epochs; which queries; and how many rows the few changes are made on."""
+
+    rows: int = 200_000
+    epochs: int = 12
+    queries: tuple[str, ...] = tuple(QUERIES)
+    changed_of: tuple[int, ...] = (10_000, 1_000_000)
+    changes: int = CHANGES
+
+
+def measured(sizes: Sizes, cache: Path = CACHE) -> Iterator[Result]:
+    """Measure the queries, and epochs of few changes on few and on many rows."""
+    data = Nexmark(cache.absolute() / f"nexmark-{sizes.epochs}-{sizes.rows}", sizes.epochs, sizes.rows)
+    data.prepare()
+    for name in sizes.queries:
+        yield from _query(name, data)
+    for size in sizes.changed_of:
+        yield _updates(size, sizes.changes, cache.absolute() / f"view-changes-{size}")
+
+
+def _query(name: str, data: Nexmark) -> Iterator[Result]:
+    for system in (OURS, "duckdb", *(["spark"] if QUERIES[name].spark else [])):
+        work = data.folder.with_name(f"{data.folder.name}-{name}-{system}")
+        shutil.rmtree(work, ignore_errors=True)
+        print(f"{name}, {system} ...", end=" ", flush=True)
+        told, peak_mb = answered("benchmarks.views_jobs", _job(system, name, data, work), system)
+        late = told["seconds"][FROM_EPOCH - 1 :]
+        seconds = sum(late)
+        equal = system != OURS or _equal(name, data, work)
+        print(f"{1000 * statistics.median(late):.0f} ms an epoch")
+        extra = {"epoch ms": round(1000 * statistics.median(late)), "first ms": round(1000 * told["seconds"][0])}
+        yield Result(system, name, round(data.rows * len(late) / seconds), round(seconds, 3), peak_mb, equal, extra)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _job(system: str, name: str, data: Nexmark, work: Path) -> Job:
+    return Job(system, name, str(data.folder), str(work), cores(), data.epochs)
+
+
+def _equal(name: str, data: Nexmark, work: Path) -> bool:
+    """Say whether all changes together are what DuckDB computes: inserts and updates less deletes and old rows."""
+    changes = ds.dataset(f"{work}/output", format="parquet", exclude_invalid_files=True).to_table()
+    with duckdb.connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        for table in ("auctions", "bids"):
+            db.execute(f"CREATE VIEW {table} AS SELECT * FROM '{data.folder}/{table}/*.parquet'")
+        db.execute(f"CREATE TABLE expected AS {QUERIES[name].sql}")
+        db.register("changes", changes)
+        count = "SELECT count(*) FROM ({}) x"
+        whole = db.execute(count.format("FROM expected")).fetchone()
+        # Every row of the result is among the rows that came; how many are left is checked by the tests.
+        names = ", ".join(f'"{one}"' for one in changes.column_names if one != "_change")
+        missing = db.execute(count.format(f"(FROM expected) EXCEPT (SELECT {names} FROM changes)")).fetchone()
+        signs = "sum(CASE _change WHEN 'insert' THEN 1 WHEN 'delete' THEN -1 ELSE 0 END)"
+        left = db.execute(f"SELECT {signs} FROM changes").fetchone()
+    return bool(whole and missing and left) and missing[0] == 0 and left[0] == whole[0]  # type: ignore[index]
+
+
+def _updates(size: int, changes: int, folder: Path) -> Result:
+    """Measure epochs of few changes after one that fills the view."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "updates").mkdir(parents=True)
+    epochs = 14
+    with duckdb.connect() as db:
+        for number in range(epochs):
+            first, rows = (0, size) if number == 0 else (size + number * changes, changes)
+            bid = f"(i * 7919) % {size} AS bid, (hash(i * 7919 % {size}) % {size // 10})::BIGINT AS auction"
+            made = f"SELECT {bid}, (hash(i + 1) % 100000)::BIGINT AS price FROM range({first}, {first + rows}) t(i)"
+            db.execute(f"COPY ({made}) TO '{folder}/updates/{number:04}.parquet'")
+    print(f"{changes:,} changes on {size:,} ...", end=" ", flush=True)
+    job = Job("updates", "", str(folder), str(folder / "work"), cores(), epochs)
+    told, peak_mb = answered("benchmarks.views_jobs", job, OURS)
+    late = told["seconds"][4:]
+    print(f"{1000 * statistics.median(late):.0f} ms an epoch")
+    extra = {"epoch ms": round(1000 * statistics.median(late)), "first ms": round(1000 * told["seconds"][0])}
+    shutil.rmtree(folder, ignore_errors=True)
+    rows = changes * len(late)
+    return Result(OURS, f"changes-{size}", round(rows / sum(late)), round(sum(late), 3), peak_mb, True, extra)
+
+
+def bars(found: Sequence[Result]) -> Iterator[Bar]:
+    """Say which bars were reached."""
+    speeds = {(one.case, one.system): one.rows_per_s for one in found}
+    for (case, system), speed in speeds.items():
+        if system != OURS and (case, OURS) in speeds:
+            ratio = speeds[case, OURS] / speed
+            yield Bar(f"{OURS}/{system}:{case} {ratio:.2f}, bar 1.00", ratio >= 1)
+    times = [one.extra["epoch ms"] or 0 for one in found if one.case.startswith("changes-")]
+    if len(times) > 1:
+        slowest = max(times) / min(times)
+        yield Bar(f"changes: the slowest epoch is {slowest:.2f} x the fastest, bar {FLAT:.2f}", slowest <= FLAT)

@@ -1,0 +1,60 @@
+"""Promise: after kill -9 views and the tables that follow them are what a recomputation of all rows gives."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from penstock.settings import Settings
+from penstock.spark.checkpoints.state.reader import read_state
+from penstock.storage.folders import folder
+from tests.crash import outputs
+from tests.crash.driver import Driver
+from tests.crash.views_job import BIDS, auctions, bids
+from tests.spark.view_oracle import Bag, Feed, bag, recomputed
+
+PATIENCE_SECONDS = 300
+AVERAGE = """SELECT category, avg(final) AS price, count(*) AS n FROM (
+    SELECT id, category, max(price) AS final FROM auctions JOIN bids ON id = auction GROUP BY id, category
+) GROUP BY category"""
+BEST = """SELECT * FROM (
+    SELECT *, row_number() OVER (PARTITION BY auction ORDER BY price DESC, bid DESC)::INT AS place FROM bids
+) WHERE place <= 3"""
+
+
+def test_views_equal_a_recomputation_after_two_kills(tmp_path: Path) -> None:
+    job = Path(__file__).with_name("views_job.py")
+    command = ["run", f"{job}:job", f"--set=folder={tmp_path}", "--until", "ended"]
+    command += ["--checkpoint", str(tmp_path / "checkpoint")]
+    for life, (parallelism, code) in enumerate((("2", -9), ("3", -9), ("2", 0))):
+        env = {"PENSTOCK_EPOCH_ROWS": "800", "PENSTOCK_PARALLELISM": parallelism, "KEYED_TAIL_BYTES": "2000"}
+        (tmp_path / str(life)).mkdir()
+        driver = Driver(command, env, tmp_path / str(life), time.monotonic() + PATIENCE_SECONDS)
+        try:
+            driver.start()
+            driver.wait()
+            assert driver.process is not None
+            assert driver.process.returncode == code, driver.said
+        finally:
+            driver.end()
+    feeds = [
+        Feed("bids", "bid bigint, auction bigint, price bigint, gone boolean", ("bid",), [bids()]),
+        Feed("auctions", "id bigint, category bigint, gone boolean", ("id",), [auctions()]),
+    ]
+    average, best = recomputed(AVERAGE, feeds, 0), recomputed(BEST, feeds, 0)
+    assert in_table(tmp_path / "views.db", "average", ("category", "price", "n")) == average
+    assert in_table(tmp_path / "views.db", "best", ("bid", "auction", "price", "place")) == best
+    assert bag(pq.read_table(tmp_path / "best" / "view.parquet").to_pylist()) == best
+    for name, expected in (("average", average), ("best", best)):
+        state = read_state(folder(tmp_path / "checkpoint"), Settings(), node=name, limit=10_000)
+        assert bag(state.rows) == expected
+    assert len(outputs.of_files(tmp_path / "raw")) == BIDS
+
+
+def in_table(path: Path, table: str, names: tuple[str, ...]) -> Bag:
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall()
+    return bag([dict(zip(names, row, strict=True)) for row in rows])

@@ -1,0 +1,220 @@
+"""Views to tables, topics and files, in savepoints and changed plans, and read by another job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Consumer
+from typer.testing import CliRunner
+
+import penstock as ps
+from penstock.cli import app
+from penstock.errors import BadSchema, BadValue, CheckpointMismatch
+from penstock.settings import Settings
+from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
+from penstock.spark.checkpoints.state.file_reader import FileReader
+from penstock.spark.checkpoints.state.store_files import read_schema
+from penstock.spark.checkpoints.state.tables import find_state
+from penstock.spark.lowering.buckets import TAIL_VARIABLE
+from penstock.storage.folders import folder
+from tests.connectors.kafka_topics import fresh
+from tests.connectors.table_sinks import sqlite_table
+from tests.spark.lowering.test_views import bids
+from tests.spark.view_oracle import Feed, bag, recomputed
+
+BEST = "SELECT auction, max(price) AS best, count(*) AS n FROM bids GROUP BY auction"
+
+
+def stream(data: Path, feed: Feed) -> ps.Stream:
+    (data / feed.name).mkdir(parents=True, exist_ok=True)
+    return ps.read_files(str(data / feed.name), schema=feed.ddl, format="json").named(feed.name)
+
+
+def put(data: Path, feed: Feed, number: int) -> None:
+    """Put the rows of an epoch in place, at once."""
+    path = data / feed.name / f".{number}"
+    path.write_text("".join(json.dumps(row) + "\n" for row in feed.epochs[number]))
+    path.rename(path.with_name(f"{number:03}.json"))
+
+
+def best(data: Path, feed: Feed, aggregate: str = "max(price)") -> ps.View:
+    view = stream(data, feed).view("bid", ["auction", "price"], remove="gone")
+    return view.group_by("auction").aggregate(best=aggregate, n="count(*)").named("best")
+
+
+def records(bootstrap: str, topic: str) -> dict[str, Any]:
+    """Return the last record of each key."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "t", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: dict[str, Any] = {}
+    for message in consumer.consume(10_000, 10):
+        found[message.key().decode()] = message.value()
+    consumer.close()
+    return found
+
+
+def test_a_table_a_topic_and_a_file_follow_a_view_epoch_by_epoch(
+    event_log: str, settings: Settings, tmp_path: Path
+) -> None:
+    feed, lite = bids(epochs=5), sqlite_table(tmp_path / "lite.db", "best")
+    topic = fresh(event_log)
+    view = best(tmp_path, feed)
+    pipeline = ps.Pipeline(
+        "p",
+        view.to(ps.table("best", connection=lite.url, mode="upsert")),
+        view.to(ps.topic(topic.name, connection=event_log)),
+        view.to(ps.files(str(tmp_path / "whole")), whole=True),
+    )
+    assert len(pipeline.graph.stateful) == 1
+    run = pipeline.start(checkpoint=tmp_path / "c", settings=settings)
+    for number in range(5):
+        put(tmp_path, feed, number)
+        run.process_available()
+        expected = recomputed(BEST, [feed], number)
+        assert bag(pq.read_table(tmp_path / "whole" / "view.parquet").to_pylist()) == expected
+        rows = lite.sql("SELECT auction, best, n FROM best")
+        assert bag([dict(zip(("auction", "best", "n"), row, strict=True)) for row in rows]) == expected
+    run.stop()
+    run.wait()
+    last = records(event_log, topic.name)
+    assert bag([json.loads(value) for value in last.values() if value is not None]) == expected
+    assert all(json.loads(key).keys() == {"auction"} for key in last)
+
+
+# With a small tail all of the state is in runs.
+IN_RUNS = pytest.mark.parametrize("ran", ["64"], indirect=True)
+
+
+@pytest.fixture
+def ran(
+    request: pytest.FixtureRequest, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, Feed]:
+    """A job that has read three epochs and was stopped."""
+    if hasattr(request, "param"):
+        monkeypatch.setenv(TAIL_VARIABLE, request.param)
+    feed = bids(epochs=6)
+    run = job(tmp_path, feed).start(checkpoint=tmp_path / "c", settings=settings)
+    for number in range(3):
+        put(tmp_path, feed, number)
+        run.process_available()
+    run.stop()
+    run.wait()
+    return tmp_path, feed
+
+
+def job(data: Path, feed: Feed, aggregate: str = "max(price)", out: str = "whole") -> ps.Pipeline:
+    return ps.Pipeline("p", best(data, feed, aggregate).to(ps.files(str(data / out)), whole=True))
+
+
+def rest(pipeline: ps.Pipeline, data: Path, feed: Feed, settings: Settings, checkpoint: str = "c") -> None:
+    run = pipeline.start(checkpoint=data / checkpoint, settings=settings)
+    for number in range(3, len(feed.epochs)):
+        put(data, feed, number)
+        run.process_available()
+    run.stop()
+    run.wait()
+
+
+def shown(*arguments: Any) -> Any:
+    done = CliRunner().invoke(app, ["view", *map(str, arguments), "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)
+
+
+@IN_RUNS
+def test_the_contents_are_read_from_the_checkpoint_now_and_as_of_an_epoch(ran: tuple[Path, Feed]) -> None:
+    data, feed = ran
+    assert list((data / "c" / "keyed").rglob("*.run"))
+    for epoch in range(3):
+        found = shown(data / "c", "--as-of", epoch)
+        assert (found["node"], found["epoch"], found["columns"]) == ("best", epoch, ["auction", "best", "n"])
+        assert bag(found["rows"]) == recomputed(BEST, [feed], epoch)
+    (row,) = shown(data / "c", "--key", 3)["rows"]
+    assert bag([row]) == recomputed(f"SELECT * FROM ({BEST}) WHERE auction = 3", [feed], 2)
+    assert shown(data / "c", "--key", 77)["rows"] == []
+
+
+@IN_RUNS
+def test_a_savepoint_continues_as_another_job(ran: tuple[Path, Feed], settings: Settings) -> None:
+    data, feed = ran
+    create_savepoint(folder(data / "c"), folder(data / "saved"), "a")
+    restore_savepoint(folder(data / "saved") / "a", folder(data / "forked"))
+    (data / "forked-out").mkdir()
+    (data / "forked-out" / "view.parquet").write_bytes((data / "whole" / "view.parquet").read_bytes())
+    rest(job(data, feed, out="forked-out"), data, feed, settings, "forked")
+    expected = recomputed(BEST, [feed], 5)
+    assert bag(shown(data / "forked")["rows"]) == expected
+    assert bag(pq.read_table(data / "forked-out" / "view.parquet").to_pylist()) == expected
+
+
+def test_a_changed_view_is_refused_and_an_unchanged_one_continues(ran: tuple[Path, Feed], settings: Settings) -> None:
+    data, feed = ran
+    with pytest.raises(CheckpointMismatch, match=r"max\(price\) as best.*min\(price\) as best"):
+        job(data, feed, "min(price)").run(until="drained", checkpoint=data / "c", settings=settings)
+    rest(job(data, feed), data, feed, settings)
+    assert bag(pq.read_table(data / "whole" / "view.parquet").to_pylist()) == recomputed(BEST, [feed], 5)
+
+
+def test_retractions_down_to_empty_leave_no_state(ran: tuple[Path, Feed], settings: Settings) -> None:
+    data, feed = ran
+    keys = {row["bid"] for rows in feed.epochs[:3] for row in rows}
+    feed.epochs[3:] = [[{"bid": key, "auction": 0, "price": 0, "gone": True} for key in keys]]
+    rest(job(data, feed), data, feed, settings)
+    assert pq.read_table(data / "whole" / "view.parquet").num_rows == 0
+    version = find_state(folder(data / "c"))
+    assert list(FileReader(version)._states(read_schema(version.history, version.number))) == []
+
+
+def test_another_job_follows_a_view_through_a_topic(event_log: str, settings: Settings, tmp_path: Path) -> None:
+    feed, topic, lite = bids(epochs=4), fresh(event_log), sqlite_table(tmp_path / "lite.db", "top")
+    first = ps.Pipeline("first", best(tmp_path, feed).to(ps.topic(topic.name, connection=event_log)))
+    one = first.start(checkpoint=tmp_path / "c1", settings=settings)
+    put(tmp_path, feed, 0)
+    one.process_available()
+    dearest = ps.read_view(topic.name, connection=event_log).top(2, by=["best", "auction"])
+    second = ps.Pipeline("second", dearest.to(ps.table("top", connection=lite.url, mode="upsert")))
+    query = f"SELECT * FROM ({BEST}) ORDER BY best DESC, auction DESC LIMIT 2"
+    for number in range(4):
+        if number:
+            put(tmp_path, feed, number)
+            one.process_available()
+        second.run(until="drained", checkpoint=tmp_path / "c2", settings=settings)
+        rows = lite.sql("SELECT auction, best, n FROM top")
+        found = bag([dict(zip(("auction", "best", "n"), row, strict=True)) for row in rows])
+        assert found == recomputed(query, [feed], number)
+    one.stop()
+    one.wait()
+
+
+def test_sinks_that_cannot_follow_a_view_are_refused() -> None:
+    items = ps.from_items([], "a bigint, b bigint").named("items")
+    view = items.view("a")
+    with pytest.raises(BadValue, match="cannot delete rows"):
+        view.to(ps.files("out"))
+    with pytest.raises(BadValue, match="mode='append'"):
+        view.to(ps.table("t", connection="sqlite:///x.db"))
+    with pytest.raises(BadSchema, match="known to be unique"):
+        items.view().to(ps.topic("t"))
+    with pytest.raises(BadValue, match="whole"):
+        view.to(ps.collect(), whole=True)
+
+
+def test_a_whole_view_without_a_key_counts_equal_rows(settings: Settings, tmp_path: Path) -> None:
+    feed = Feed("rows", "a bigint, gone boolean")
+    feed.epochs = [[{"a": 1}, {"a": 1}, {"a": 2}], [{"a": 1, "gone": True}], [{"a": 1, "gone": True}, {"a": 3}]]
+    view = stream(tmp_path, feed).view((), "a", remove="gone")
+    run = ps.Pipeline("p", view.to(ps.files(str(tmp_path / "out")), whole=True)).start(
+        checkpoint=tmp_path / "c", settings=settings
+    )
+    for number in range(3):
+        put(tmp_path, feed, number)
+        run.process_available()
+        found = duckdb.sql(f"SELECT * FROM '{tmp_path}/out/view.parquet'").to_arrow_table().to_pylist()
+        assert bag(found) == recomputed("SELECT a FROM rows", [feed], number)
+    run.stop()
+    run.wait()
