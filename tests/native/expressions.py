@@ -199,6 +199,7 @@ CASES = {
         concat(s); trim(s); ltrim(s); rtrim(s); btrim(s); replace(s, 'a'); replace(s, 'a', t); replace(s, '', 'x');
         replace(s, t, '{}'); startswith(s, t); endswith(s, t); contains(s, t); startswith(s, 'a'); contains(s, 'b');
         instr(s, t); instr(s, 'b'); position('a' IN s); position('b', s); locate(t, s); md5(s); repeat(s, 2);
+        split_part(s, 'a', 1); split_part(s, 'b', 2); split_part(s, ' ', 3);
         repeat(s, y); 'a' 'b' || s; substring(s, -30); substring(s, -2); substring(s, -1); substring(s, 0);
         substring(s, 1); substring(s, 2); substring(s, 30); substring(s, -4, -1); substring(s, -4, 0);
         substring(s, -4, 1); substring(s, -4, 3); substring(s, -2, -1); substring(s, -2, 0); substring(s, -2, 1);

@@ -49,7 +49,7 @@ class StoreSet:
         """Return a store; one that was never used is empty."""
         if number not in self._open:
             stored = self._stored.get(number)
-            self._open[number] = BucketStore.of(stored and stored.data, self._settings(number))
+            self._open[number] = BucketStore.of(stored.data if stored else None, self._settings(number))
         return self._open[number]
 
     def put(self, number: int, store: BucketStore) -> None:

@@ -43,6 +43,13 @@ def _repeat(text: Part, count: Part) -> str:
     return f"repeat({text.sql}, {_not_negative(count.sql)})"
 
 
+def _split_part(text: Part, separator: Part, number: Part) -> str:
+    """Cut text at a separator; what the engines make of an empty one, and of a number below 1, is not compared."""
+    if not separator.text or number.number is None or number.number < 1:
+        not_native("split_part() with a separator or a number that is not written out")
+    return f"split_part({text.sql}, {separator.sql}, {number.sql})"
+
+
 def _concat(*parts: Part) -> str:
     return "(" + " || ".join(part.sql for part in parts) + ")"
 
@@ -66,6 +73,7 @@ TEXTS = [
     Form("instr", "string string", "instr({0}, {1})"),
     Form("position locate", "string string", "instr({1}, {0})"),
     Form("repeat", "string int", _repeat),
+    Form("split_part", "string string int", _split_part),
     Form("md5", "string", "md5({0})"),
 ]
 

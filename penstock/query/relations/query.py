@@ -16,7 +16,7 @@ from penstock.query.relations.items import Item
 from penstock.query.relations.ordering import limited, sorted_by
 from penstock.query.relations.scope import Rows, Scope, Visible
 from penstock.query.relations.select import refuse_clauses, select_of
-from penstock.query.relations.trees import NODE, final_column, refuse
+from penstock.query.relations.trees import NODE, final_column, plain_bounds, refuse
 from penstock.query.relations.with_clause import with_tables
 from penstock.schema import Field, quoted
 
@@ -36,6 +36,7 @@ def relation_of(query: str, inputs: Mapping[str, Relation]) -> Relation:
 def relation_of_tree(tree: exp.Expr, inputs: Mapping[str, Relation]) -> Relation:
     """Return the relation of a query that is parsed."""
     builder = _Builder()
+    tree = plain_bounds(tree)
     try:
         return builder.query(tree, Context.of(tree, inputs, builder), None)
     except PipelineError as error:

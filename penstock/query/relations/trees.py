@@ -64,6 +64,23 @@ def _whole(call: exp.Expr) -> exp.Expr:
     return call
 
 
+def plain_bounds(tree: exp.Expr) -> exp.Expr:
+    """Return a query in which BETWEEN has literals and columns only; other bounds are compared by >= and <=.
+
+    That is what BETWEEN means, and such comparisons can be evaluated whatever the bounds are.
+    """
+    whole = exp.Paren(this=tree.copy())
+    for part in list(whole.find_all(exp.Between)):
+        bounds = [part.args["low"], part.args["high"]]
+        if part.args.get("symmetric") or all(isinstance(one, exp.Literal | exp.Column | exp.Cast) for one in bounds):
+            continue
+        low = exp.GTE(this=part.this.copy(), expression=bounds[0].copy())
+        high = exp.LTE(this=part.this.copy(), expression=bounds[1].copy())
+        part.replace(exp.Paren(this=exp.And(this=low, expression=high)))
+    found: exp.Expr = whole.this
+    return found
+
+
 def conjuncts(tree: exp.Expr) -> list[exp.Expr]:
     """Return the conditions that a condition is made of by AND; those that all sides of an OR have are taken out of it.
 

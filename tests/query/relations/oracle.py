@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from penstock.incremental.circuit.circuit import Circuit
-from penstock.incremental.circuit.state import MemoryState
+from penstock.incremental.circuit.state import MemoryState, row_count
 from penstock.plan.relations import Input, Latest, Relation
 from penstock.plan.relations.relation import WEIGHT
 from penstock.query.relations import relation_of
@@ -26,6 +26,7 @@ from penstock.schema import Field, Schema, quoted
 from tests.query.relations.recomputed import column_list, duckdb_schema
 
 REMOVED = "removed"
+_SMALL = 30
 Rows = list[dict[str, Any]]
 Epoch = Mapping[str, Rows]
 
@@ -85,6 +86,11 @@ class Oracle:
         self.content: Counter[tuple[Any, ...]] = Counter()
         self.most = 0
 
+    @property
+    def state_rows(self) -> int:
+        """How many rows all operators keep."""
+        return sum(row_count(self.state, self.state.numbers).values())
+
     def step(self, epoch: Epoch) -> None:
         """Give the circuit an epoch's rows of the tables that it reads."""
         mine = {name: rows for name, rows in epoch.items() if name in self.circuit.inputs}
@@ -99,27 +105,26 @@ class Oracle:
     def check(self) -> None:
         """Compare the view with DuckDB's answer to the query as it is written."""
         assert min(self.content.values(), default=1) > 0, "a row was taken out that was not there"
-        expected = self.tables.database.execute(self.query).to_arrow_table()
+        expected = self.tables.database.sql(self.query).to_arrow_table()
         assert_same(list(self.content.elements()), rows_of(expected))
 
 
 def run(oracles: Iterable[Oracle], tables: Tables, epochs: Sequence[Epoch]) -> None:
     """Run all epochs, with a check after each."""
     waiting = list(oracles)
+    read = {name for one in waiting for name in one.circuit.inputs}
     for epoch in epochs:
-        tables.apply(epoch)
+        mine = {name: rows for name, rows in epoch.items() if name in read}
+        tables.apply(mine)
         for one in waiting:
-            one.step(epoch)
+            one.step(mine)
             one.check()
 
 
 def emptied(tables: Tables) -> Epoch:
     """Return an epoch that deletes all rows."""
     return {
-        name: [
-            {**row, REMOVED: True}
-            for row in tables.database.execute(f"SELECT * FROM {name}").to_arrow_table().to_pylist()
-        ]
+        name: [{**row, REMOVED: True} for row in tables.database.sql(f"FROM {name}").to_arrow_table().to_pylist()]
         for name in tables.schemas
     }
 
@@ -164,29 +169,39 @@ def epochs_of(
 ) -> list[Epoch]:
     """Spread rows over epochs: a first part, then inserts of the rest, updates and deletes of what is there.
 
-    An update gives a key the other columns of another row of its table.
+    An update gives a key the other columns of another row of its table. Small tables are there from the beginning.
     """
     chance = Random(seed)
     made: list[dict[str, Rows]] = [{} for _ in range(count)]
     for name, given in rows.items():
         shuffled = chance.sample(given, len(given))
-        begin = max(1, round(len(shuffled) * first))
+        begin = round(len(shuffled) * first) if len(given) > _SMALL else len(given)
         there, later = shuffled[:begin], shuffled[begin:]
         made[0][name] = [{**row, REMOVED: False} for row in there]
-        share = max(1, len(later) // max(1, count - 1))
+        share = -(-len(later) // max(1, count - 1))
         for number in range(1, count):
             new = later[(number - 1) * share : number * share]
-            changed = [
-                _updated(row, chance.choice(given), keys[name]) for row in chance.sample(there, len(there) // 20)
-            ]
-            gone = chance.sample(there, len(there) // 30)
-            left = {tuple(row[key] for key in keys[name]) for row in gone}
-            there = [row for row in there if tuple(row[key] for key in keys[name]) not in left] + new
+            old = chance.sample(there, max(2, len(there) // 15))
+            gone, changed = old[: len(old) // 3 + 1], old[len(old) // 3 + 1 :]
+            updates = [_updated(row, chance.choice(given), keys[name]) for row in changed]
+            kept = {_key(row, keys[name]): row for row in there}
+            for row in gone:
+                del kept[_key(row, keys[name])]
+            there = [*kept.values(), *new]
             made[number][name] = [
-                *({**row, REMOVED: False} for row in [*new, *changed]),
                 *({**row, REMOVED: True} for row in gone),
+                *({**row, REMOVED: False} for row in [*new, *updates]),
             ]
     return made
+
+
+def by_table(epochs: Sequence[Epoch], order: Sequence[str]) -> list[Epoch]:
+    """Return the same rows with the first epoch in parts: one table after the other."""
+    return [*({name: epochs[0][name]} for name in order), *epochs[1:]]
+
+
+def _key(row: dict[str, Any], key: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in key)
 
 
 def _updated(row: dict[str, Any], other: dict[str, Any], key: tuple[str, ...]) -> dict[str, Any]:

@@ -84,7 +84,8 @@ def _(relation: Join, inputs: list[str]) -> str:
     if word:
         return f"SELECT l.*, r.* FROM {inputs[0]} l {word} {inputs[1]} r ON {' AND '.join(on) or 'TRUE'}"
     negated = "NOT " if relation.how == "anti" else ""
-    return f"SELECT * FROM {inputs[0]} l WHERE {negated}EXISTS (SELECT 1 FROM {inputs[1]} r WHERE {' AND '.join(on) or 'TRUE'})"
+    partner = f"EXISTS (SELECT 1 FROM {inputs[1]} r WHERE {' AND '.join(on) or 'TRUE'})"
+    return f"SELECT * FROM {inputs[0]} l WHERE {negated}{partner}"
 
 
 @_sql.register

@@ -1,3 +1,4 @@
+-- The parameters, which TPC-H draws at random, are such that little data has results.
 -- q1 pricing summary report
 SELECT l_returnflag, l_linestatus, sum(l_quantity) AS sum_qty, sum(l_extendedprice) AS sum_base_price,
   sum(l_extendedprice * (1 - l_discount)) AS sum_disc_price,
@@ -10,12 +11,12 @@ ORDER BY l_returnflag, l_linestatus;
 -- q2 minimum cost supplier
 SELECT s_acctbal, s_name, n_name, p_partkey, p_mfgr, s_address, s_phone, s_comment
 FROM part, supplier, partsupp, nation, region
-WHERE p_partkey = ps_partkey AND s_suppkey = ps_suppkey AND p_size = 15 AND p_type LIKE '%BRASS'
-  AND s_nationkey = n_nationkey AND n_regionkey = r_regionkey AND r_name = 'EUROPE'
+WHERE p_partkey = ps_partkey AND s_suppkey = ps_suppkey AND p_size = 45 AND p_type LIKE '%BRASS'
+  AND s_nationkey = n_nationkey AND n_regionkey = r_regionkey AND r_name = 'AMERICA'
   AND ps_supplycost = (
     SELECT min(ps_supplycost) FROM partsupp, supplier, nation, region
     WHERE p_partkey = ps_partkey AND s_suppkey = ps_suppkey AND s_nationkey = n_nationkey
-      AND n_regionkey = r_regionkey AND r_name = 'EUROPE')
+      AND n_regionkey = r_regionkey AND r_name = 'AMERICA')
 ORDER BY s_acctbal DESC, n_name, s_name, p_partkey
 LIMIT 100;
 -- q3 shipping priority
@@ -37,7 +38,7 @@ ORDER BY o_orderpriority;
 SELECT n_name, sum(l_extendedprice * (1 - l_discount)) AS revenue
 FROM customer, orders, lineitem, supplier, nation, region
 WHERE c_custkey = o_custkey AND l_orderkey = o_orderkey AND l_suppkey = s_suppkey AND c_nationkey = s_nationkey
-  AND s_nationkey = n_nationkey AND n_regionkey = r_regionkey AND r_name = 'ASIA'
+  AND s_nationkey = n_nationkey AND n_regionkey = r_regionkey AND r_name = 'AMERICA'
   AND o_orderdate >= DATE '1994-01-01' AND o_orderdate < DATE '1994-01-01' + INTERVAL '1' YEAR
 GROUP BY n_name
 ORDER BY revenue DESC;
@@ -54,12 +55,12 @@ FROM (
   FROM supplier, lineitem, orders, customer, nation n1, nation n2
   WHERE s_suppkey = l_suppkey AND o_orderkey = l_orderkey AND c_custkey = o_custkey
     AND s_nationkey = n1.n_nationkey AND c_nationkey = n2.n_nationkey
-    AND ((n1.n_name = 'FRANCE' AND n2.n_name = 'GERMANY') OR (n1.n_name = 'GERMANY' AND n2.n_name = 'FRANCE'))
+    AND ((n1.n_name = 'PERU' AND n2.n_name = 'IRAN') OR (n1.n_name = 'IRAN' AND n2.n_name = 'PERU'))
     AND l_shipdate BETWEEN DATE '1995-01-01' AND DATE '1996-12-31') AS shipping
 GROUP BY supp_nation, cust_nation, l_year
 ORDER BY supp_nation, cust_nation, l_year;
 -- q8 national market share
-SELECT o_year, sum(CASE WHEN nation = 'BRAZIL' THEN volume ELSE 0 END) / sum(volume) AS mkt_share
+SELECT o_year, sum(CASE WHEN nation = 'UNITED STATES' THEN volume ELSE 0 END) / sum(volume) AS mkt_share
 FROM (
   SELECT extract(YEAR FROM o_orderdate) AS o_year, l_extendedprice * (1 - l_discount) AS volume, n2.n_name AS nation
   FROM part, supplier, lineitem, orders, customer, nation n1, nation n2, region
@@ -91,12 +92,12 @@ LIMIT 20;
 -- q11 important stock identification
 SELECT ps_partkey, sum(ps_supplycost * ps_availqty) AS value
 FROM partsupp, supplier, nation
-WHERE ps_suppkey = s_suppkey AND s_nationkey = n_nationkey AND n_name = 'GERMANY'
+WHERE ps_suppkey = s_suppkey AND s_nationkey = n_nationkey AND n_name = 'PERU'
 GROUP BY ps_partkey
 HAVING sum(ps_supplycost * ps_availqty) > (
   SELECT sum(ps_supplycost * ps_availqty) * 0.0001
   FROM partsupp, supplier, nation
-  WHERE ps_suppkey = s_suppkey AND s_nationkey = n_nationkey AND n_name = 'GERMANY')
+  WHERE ps_suppkey = s_suppkey AND s_nationkey = n_nationkey AND n_name = 'PERU')
 ORDER BY value DESC;
 -- q12 shipping modes and order priority
 SELECT l_shipmode,
@@ -143,12 +144,12 @@ ORDER BY supplier_cnt DESC, p_brand, p_type, p_size;
 -- q17 small-quantity-order revenue
 SELECT sum(l_extendedprice) / 7.0 AS avg_yearly
 FROM lineitem, part
-WHERE p_partkey = l_partkey AND p_brand = 'Brand#23' AND p_container = 'MED BOX'
+WHERE p_partkey = l_partkey AND p_brand = 'Brand#33' AND p_container = 'LG DRUM'
   AND l_quantity < (SELECT 0.2 * avg(l_quantity) FROM lineitem WHERE l_partkey = p_partkey);
 -- q18 large volume customer
 SELECT c_name, c_custkey, o_orderkey, o_orderdate, o_totalprice, sum(l_quantity) AS quantity
 FROM customer, orders, lineitem
-WHERE o_orderkey IN (SELECT l_orderkey FROM lineitem GROUP BY l_orderkey HAVING sum(l_quantity) > 300)
+WHERE o_orderkey IN (SELECT l_orderkey FROM lineitem GROUP BY l_orderkey HAVING sum(l_quantity) > 230)
   AND c_custkey = o_custkey AND o_orderkey = l_orderkey
 GROUP BY c_name, c_custkey, o_orderkey, o_orderdate, o_totalprice
 ORDER BY o_totalprice DESC, o_orderdate
@@ -162,7 +163,7 @@ WHERE (p_partkey = l_partkey AND p_brand = 'Brand#12' AND p_container IN ('SM CA
   OR (p_partkey = l_partkey AND p_brand = 'Brand#23' AND p_container IN ('MED BAG', 'MED BOX', 'MED PKG', 'MED PACK')
     AND l_quantity >= 10 AND l_quantity <= 10 + 10 AND p_size BETWEEN 1 AND 10
     AND l_shipmode IN ('AIR', 'AIR REG') AND l_shipinstruct = 'DELIVER IN PERSON')
-  OR (p_partkey = l_partkey AND p_brand = 'Brand#34' AND p_container IN ('LG CASE', 'LG BOX', 'LG PACK', 'LG PKG')
+  OR (p_partkey = l_partkey AND p_brand = 'Brand#33' AND p_container IN ('LG CASE', 'LG BOX', 'LG PACK', 'LG PKG')
     AND l_quantity >= 20 AND l_quantity <= 20 + 10 AND p_size BETWEEN 1 AND 15
     AND l_shipmode IN ('AIR', 'AIR REG') AND l_shipinstruct = 'DELIVER IN PERSON');
 -- q20 potential part promotion
@@ -170,12 +171,12 @@ SELECT s_name, s_address
 FROM supplier, nation
 WHERE s_suppkey IN (
     SELECT ps_suppkey FROM partsupp
-    WHERE ps_partkey IN (SELECT p_partkey FROM part WHERE p_name LIKE 'forest%')
+    WHERE ps_partkey IN (SELECT p_partkey FROM part WHERE p_name LIKE 'b%')
       AND ps_availqty > (
         SELECT 0.5 * sum(l_quantity) FROM lineitem
         WHERE l_partkey = ps_partkey AND l_suppkey = ps_suppkey AND l_shipdate >= DATE '1994-01-01'
           AND l_shipdate < DATE '1994-01-01' + INTERVAL '1' YEAR))
-  AND s_nationkey = n_nationkey AND n_name = 'CANADA'
+  AND s_nationkey = n_nationkey AND n_name = 'PERU'
 ORDER BY s_name;
 -- q21 suppliers who kept orders waiting
 SELECT s_name, count(*) AS numwait
@@ -186,7 +187,7 @@ WHERE s_suppkey = l1.l_suppkey AND o_orderkey = l1.l_orderkey AND o_orderstatus 
   AND NOT EXISTS (
     SELECT * FROM lineitem l3
     WHERE l3.l_orderkey = l1.l_orderkey AND l3.l_suppkey <> l1.l_suppkey AND l3.l_receiptdate > l3.l_commitdate)
-  AND s_nationkey = n_nationkey AND n_name = 'SAUDI ARABIA'
+  AND s_nationkey = n_nationkey AND n_name = 'PERU'
 GROUP BY s_name
 ORDER BY numwait DESC, s_name
 LIMIT 100;
