@@ -6,6 +6,7 @@ READY   := $(VENV)/.ready
 DOCS    := $(VENV)/.docs
 EXTRAS  := charts,state,dev
 RUNS    ?= 20
+WORKERS ?= 3
 CHROMIUM ?= /usr/bin/chromium
 PAGES   := penstock/dashboard/static/index.html
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -36,13 +37,13 @@ screenshots: $(READY) $(PAGES) ## Take the pictures of the dashboard in docs/ima
 demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by row
 	$(BIN)/penstock demo
 
-# Two at a time: much of a test is waiting for a JVM. A file's tests stay together, for they share servers.
+# More at a time than there are cores: much of a test is waiting for processes. A file's tests stay together, for they share servers.
 test: $(READY) pages ## Run the tests
 	@$(MAKE) --no-print-directory browser || true
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15
 
 test-slow: $(READY) ## Run the longer forms of tests that `make test` leaves out
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --slow -m slow --durations=15
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --slow -m slow --durations=15
 
 lint: $(READY) ## Check style, format and types
 	$(BIN)/ruff check .
