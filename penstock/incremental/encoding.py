@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -27,6 +28,7 @@ ZSET, DELTAS = 1, 2
 _HEADER = struct.Struct("<4sIII")
 _HEAD = struct.Struct("<II")
 _KEY = b"penstock.key"
+_END = b"\xff\xff\xff\xff\0\0\0\0"
 _MOST = 2**32 - 8
 _HINT = "fetch the frame again, or send the whole view instead of its deltas"
 
@@ -95,16 +97,26 @@ def _frame(view: memoryview, position: int, number: int) -> tuple[Deltas | pa.Ta
     return Deltas(key, table.replace_schema_metadata(None)), end
 
 
-def _written(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    return sink.getvalue()
+def _written(table: pa.Table) -> bytes:
+    """Return a table as an Arrow IPC stream: its schema, one record batch, and the mark of the end."""
+    batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+    return b"".join((_schema_bytes(table.schema), batches[0].serialize(), _END))
 
 
 def _read(body: memoryview) -> pa.Table:
-    with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-        return reader.read_all()
+    start = 8 + int.from_bytes(body[4:8], "little")
+    schema = _schema(bytes(body[:start]))
+    return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(body[start:]), schema)])
+
+
+def _schema_bytes(schema: pa.Schema) -> bytes:
+    return bytes(schema.serialize())
+
+
+@lru_cache(maxsize=256)
+def _schema(message: bytes) -> pa.Schema:
+    """Return the schema of a message: frames of one view have the same, and to parse it takes longer than a batch."""
+    return pa.ipc.read_schema(pa.py_buffer(message))
 
 
 def _damaged(where: str, reason: str) -> FrameDamaged:

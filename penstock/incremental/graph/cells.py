@@ -73,7 +73,8 @@ class Cells:
     def taken(self, slots: Slots) -> tuple[Array, Mask | None]:
         """Return the values of slots, and which have one."""
         self._grow()
-        return self.values[slots], None if self.count == self.index.size else self.present[slots]
+        there = None if self.count == self.index.size else self.present.take(slots)
+        return self.values.take(slots, axis=0), there
 
     def everything(self) -> Change | None:
         """Return all values as a change from nothing; None if there are none."""
@@ -81,15 +82,13 @@ class Cells:
         slots = self.slots()
         if not len(slots):
             return None
-        values = self.values[slots]
+        values = self.values.take(slots, axis=0)
         return Change(slots, values, values, was=np.zeros(len(slots), np.bool_))
 
     def settle(self, slots: Slots, new: Array, now: Mask | None = None) -> Change | None:
         """Store values, and return what has really changed; None if nothing has."""
         new = self._fitted(new)
-        self._grow()
-        old = self.values[slots]
-        was = None if self.count == self.index.size else self.present[slots]
+        old, was = self.taken(slots)
         if was is not None and was.all():
             was = None
         if now is not None and now.all():

@@ -7,6 +7,7 @@ the position at which nodes have its value. Slots are given in the order in whic
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -109,10 +110,8 @@ class KeyIndex:
     def _hashes(self, keys: Array) -> npt.NDArray[np.uint64]:
         if self.kind == INTEGERS:
             return np.asarray(keys.view(np.uint64) * _FACTOR)
-        words = keys.view(np.uint64).reshape(len(keys), keys.dtype.itemsize // 8)
-        mixed = words[:, 0] * _FACTOR
-        for number in range(1, words.shape[1]):
-            mixed = ((mixed ^ (mixed >> _MIX)) + words[:, number]) * _FACTOR
+        width = keys.dtype.itemsize // 8
+        mixed = keys.view(np.uint64).reshape(len(keys), width) @ _factors(width)
         return np.asarray((mixed ^ (mixed >> _MIX)) * _FACTOR)
 
     def _fitted(self, keys: Array) -> Array:
@@ -141,6 +140,12 @@ class KeyIndex:
                 self._keys[number] = key
             self.size = len(self._slots)
         return found
+
+
+@cache
+def _factors(width: int) -> npt.NDArray[np.uint64]:
+    """Return an odd number for each word of a string."""
+    return np.random.Generator(np.random.PCG64(width)).integers(0, 2**64, width, np.uint64) | np.uint64(1)
 
 
 def as_keys(given: Any) -> Array:

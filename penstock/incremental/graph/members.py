@@ -17,7 +17,7 @@ _NONE = -1
 
 @dataclass(frozen=True)
 class Run:
-    """Entries in the order of their groups."""
+    """Entries in the order of their groups and slots."""
 
     groups: Slots
     slots: Slots
@@ -68,7 +68,9 @@ class Members:
             return np.zeros(0, np.int64), np.zeros(len(groups), np.int64)
         slots, owner = np.concatenate(parts), np.concatenate(owners)
         counts = np.bincount(owner, minlength=len(groups))
-        return slots[np.lexsort((slots, owner))], counts
+        # The entries of one run are in order already.
+        several = sum(map(len, parts)) > max(map(len, parts))
+        return slots[np.lexsort((slots, owner))] if several else slots, counts
 
     def _append(self, run: Run) -> None:
         while self.runs and len(self.runs[-1]) < 2 * len(run):
@@ -91,5 +93,5 @@ def _columns(run: Run) -> tuple[Slots, Slots, Slots]:
 
 
 def _sorted(groups: Slots, slots: Slots, numbers: Slots) -> Run:
-    order = np.argsort(groups, kind="stable")
+    order = np.lexsort((slots, groups))
     return Run(groups[order], slots[order], numbers[order])

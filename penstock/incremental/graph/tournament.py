@@ -79,10 +79,10 @@ class Tournament:
         """Add a level, in which what was the root of each group is the first child."""
         self._blocks.append(np.full((0, _CHILDREN, self.n), NOTHING))
         self._ids.append(KeyIndex())
-        groups = np.arange(len(self._best))
+        groups = np.arange(min(len(self._best), 1) if self._total else len(self._best))
         if len(groups):
             nodes = self._nodes(self._depth, groups, np.zeros(len(groups), np.int64))
-            self._blocks[self._depth][nodes, 0] = self._best
+            self._blocks[self._depth][nodes, 0] = self._best[groups]
         self._depth += 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.incremental.graph.members import Members
@@ -43,6 +43,7 @@ def test_runs_stay_few_and_forget_who_left() -> None:
 
 
 @law
+@example([{(0, 0): 0}, {(0, 0): None, (0, 16): None}], 1, True)
 @given(BATCHES, st.integers(1, 20), st.booleans())
 def test_the_tree_has_the_smallest_values(
     batches: list[dict[tuple[int, int], int | None]], n: int, total: bool
