@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import chart, results, views_process
+from benchmarks import chart, results, views_process, views_spark
 from benchmarks.data import CACHE
 from benchmarks.results import Bar, Result
 
@@ -24,6 +24,7 @@ class Part:
 
 PARTS = {
     "process": Part(views_process.Sizes, views_process.measured, views_process.bars, views_process.NOTE),
+    "spark": Part(views_spark.Sizes, views_spark.measured, views_spark.bars, views_spark.NOTE),
 }
 
 

@@ -220,11 +220,11 @@ def control(
 def views(
     parts: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help="Parts to measure, such as process.", show_default="all"),
+        typer.Option(metavar="A,B,...", help="Parts to measure: process, spark.", show_default="all"),
     ] = None,
     json: Json = None,
 ) -> None:
-    """Measure views: the incremental graph and deltas in process, compared with computing everything again.
+    """Measure views, in process and on Spark, compared with computing everything again after each change.
 
     Example: penstock bench views --parts process
     """

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks import views, views_process
+import pytest
+
+from benchmarks import views, views_process, views_spark
 from benchmarks.results import Result
 from benchmarks.views_process import Sizes
 
@@ -32,3 +34,14 @@ def test_each_case_in_process_has_a_bar() -> None:
         Result(name, "fold-5", speed, 1.0, 1.0, True) for name, speed in (("penstock", 100.0), ("recompute", 1.0))
     ]
     assert [bar.reached for bar in views_process.bars(found)] == [True, False, False, True, True, False]
+
+
+@pytest.mark.slow
+def test_every_query_on_spark_is_equal_to_computing_again(tmp_path: Path) -> None:
+    target = tmp_path / "views.json"
+    sizes = views_spark.Sizes(600, 10, changed_of=(200,), changes=10, folder=str(tmp_path / "cache"))
+    assert views.run(target, ["spark"], spark=sizes) == 0
+    made = json.loads(target.read_text())
+    ours = [row["case"] for row in made["results"] if row["system"] == "penstock"]
+    assert ours == ["q4", "q9", "q15", "q16", "q18", "q19", "q20", "changes-200"]
+    assert all(row["equal"] for row in made["results"])

@@ -71,6 +71,6 @@ def test_what_stands_in_the_way_is_said() -> None:
     by_auction = divided(Aggregate(BIDS, ("auction",), (("n", "count(*)"),)))
     assert isinstance(by_auction, OneBucket)
     assert by_auction.why == "latest by bid is not by auction"
-    computed = Aggregate(Project(BAG, (("half", "auction / 2"),)), ("half",), (("n", "count(*)"),))
+    computed = Aggregate(Project(BAG, (("half", "auction % 2"),)), ("half",), (("n", "count(*)"),))
     assert divided(computed) == OneBucket("half is computed inside of the view")
     assert isinstance(divided(Union((Top(BAG, ("auction",), 1, ()), Top(BAG, ("bid",), 1, ())))), OneBucket)
