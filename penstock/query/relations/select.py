@@ -14,7 +14,7 @@ from penstock.query.relations.grouping import Grouped, grouped, refuse_sets
 from penstock.query.relations.items import Item, group_keys, items_of, named
 from penstock.query.relations.joining import filtered
 from penstock.query.relations.ordering import Sorted, limited, sorted_by
-from penstock.query.relations.ranks import DONE, own_rank, ranked, refuse_windows
+from penstock.query.relations.ranks import DONE, is_rank, own_rank, ranked, refuse_windows
 from penstock.query.relations.scope import Rows
 from penstock.query.relations.subqueries import attached, holding, settled
 from penstock.query.relations.trees import aggregates_in, conjuncts, final_column, queries_in, refuse
@@ -156,7 +156,7 @@ def _ranked(
 ) -> tuple[Relation, list[Item]]:
     """Return the first rows by the rank among the items; without it where the query around does not show it."""
     own = own_rank(select)
-    place = next((number for number, item in enumerate(items) if isinstance(item.body.unnest(), exp.Window)), None)
+    place = next((number for number, item in enumerate(items) if is_rank(item.body)), None)
     for number, item in enumerate(items):
         if number != place:
             refuse_windows(item.body)
