@@ -22,11 +22,12 @@ _START = "TIMESTAMPTZ '2026-01-01 00:00:00+00'"
 
 @dataclass(frozen=True)
 class Query:
-    """A query: as a view of auctions and bids, as SQL, and which inputs it has; `spark` if PySpark can stream it."""
+    """A query: as a view of auctions and bids, as SQL, its inputs and its key; `spark` if PySpark can stream it."""
 
     view: Callable[[ps.View, ps.View], ps.View]
     sql: str
     inputs: tuple[str, ...] = ("bids",)
+    unique: tuple[str, ...] = ()
     spark: bool = False
 
 
@@ -58,30 +59,36 @@ QUERIES = {
         f"SELECT category, avg(final) AS price FROM (SELECT id, category, max(price) AS final FROM {_VALID} "
         "GROUP BY id, category) GROUP BY category",
         ("auctions", "bids"),
+        ("category",),
     ),
     "q9": Query(
         lambda a, b: _valid(a, b).group_by("id").top(1, by=["price", "bid_at asc", "bid asc"]),
         f"SELECT * EXCLUDE n FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY price DESC, bid_at, bid) AS n "
         f"FROM {_VALID}) WHERE n = 1",
         ("auctions", "bids"),
+        ("id",),
     ),
     "q15": Query(
         lambda a, b: b.group_by(day="cast(bid_at AS date)").aggregate(_COUNTS),
         f"SELECT cast(bid_at AS date) AS day, {_COUNTS_SQL} FROM bids GROUP BY day",
+        unique=("day",),
     ),
     "q16": Query(
         lambda a, b: b.group_by("channel", day="cast(bid_at AS date)").aggregate(_COUNTS),
         f"SELECT channel, cast(bid_at AS date) AS day, {_COUNTS_SQL} FROM bids GROUP BY channel, day",
+        unique=("channel", "day"),
     ),
     "q18": Query(
         lambda a, b: b.group_by("bidder", "auction").top(1, by=["bid_at", "bid"]),
         "SELECT * EXCLUDE n FROM (SELECT *, row_number() OVER (PARTITION BY bidder, auction "
         "ORDER BY bid_at DESC, bid DESC) AS n FROM bids) WHERE n = 1",
+        unique=("bidder", "auction"),
     ),
     "q19": Query(
         lambda a, b: b.group_by("auction").top(10, by=["price", "bid"], rank="place"),
         "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY auction ORDER BY price DESC, bid DESC)::INT AS place "
         "FROM bids) WHERE place <= 10",
+        unique=("auction", "place"),
     ),
     "q20": Query(
         lambda a, b: b.join(a.filter("category = 10"), on={"auction": "id"}),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.errors import RunError as RunError
     from penstock.errors import SettingsError as SettingsError
     from penstock.flows import Output as Output
+    from penstock.incremental.graph.graph import Graph as Graph
     from penstock.pipeline import Pipeline as Pipeline
     from penstock.process import Context as Context
     from penstock.process import Process as Process
@@ -64,6 +65,7 @@ _HOMES = {
     "contracts": ("Epoch", "Rejected", "Sink", "Source"),
     "control.client": ("Client",),
     "errors": ("CheckpointError", "PenstockError", "PipelineError", "RunError", "SettingsError"),
+    "incremental.graph.graph": ("Graph",),
     "sources": ("datagen", "from_items", "read", "read_files", "read_stdin", "read_topic", "read_view"),
     "sinks": ("callback", "collect", "console", "files", "table", "topic", "webhook"),
     "flows": ("Output",),

@@ -17,7 +17,7 @@ PenstockError                 .node .hint .transient, exit code
 └── RunError           (1)    the job failed while it ran
     ├── ExpressionFailed, FunctionFailed, RowRejected, BadEmit, BadResult, BadTimer
     ├── SourceFailed, SinkFailed, NoBroker, StoreFailed, DiskFull, PortTaken, SparkFailed
-    └── NoJobManager, JobFailed, StoreUnavailable, Fenced
+    └── NoJobManager, JobFailed, StoreUnavailable, Fenced, FrameDamaged
 """
 
 from __future__ import annotations
@@ -318,6 +318,10 @@ class StoreUnavailable(RunError):
 
 class Fenced(RunError):
     """Another job manager has taken over; this one may not write any more."""
+
+
+class FrameDamaged(RunError):
+    """An encoded Z-set or batch of deltas whose bytes are not what was written."""
 
 
 def choices(label: str, names: Iterable[str], wrong: str | None = None) -> str:

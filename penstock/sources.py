@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from penstock.argument_checks import shown, text
+from penstock.argument_checks import one_of, shown, text
 from penstock.connectors.files.changed_files import OnChange
 from penstock.connectors.files.source import FileSource
 from penstock.connectors.files.stdin import StdinSource
@@ -77,19 +77,32 @@ def read_topic(
 
 
 def read_view(
-    topic: str, *, connection: str = "log", schema: Shape | None = None, key: str | Sequence[str] = ()
+    topic: str,
+    *,
+    connection: str = "log",
+    schema: Shape | None = None,
+    key: str | Sequence[str] = (),
+    on_loss: Literal["fail", "resync"] = "fail",
 ) -> View:
     """Read a view that another job writes to a topic, with `view.to(topic(...))`: it follows that view.
 
     Its columns and its key are found in the log; a topic that no such job has written needs `schema` and `key`, and
-    records whose key is a JSON object of the key columns. A tombstone deletes its key.
+    records whose key is a JSON object of the key columns. A tombstone deletes its key. Records that were deleted before
+    they were read stop the job; with `on_loss="resync"` the view forgets what it had of their partition before them,
+    and has again what the topic still has.
     """
-    from penstock.connectors.topics.views import REMOVED, ViewTopicSource, description
+    from penstock.connectors.topics.views import GAP, OFFSET, PARTITION, REMOVED, ViewTopicSource, description
 
-    names = as_names(key)
-    rows, unique = (Schema(schema), names) if schema is not None else description(topic, connection)
-    stream = read(ViewTopicSource(topic, rows, unique, connection))
-    return stream.view(unique, tuple(name for name in rows.names if name not in unique), remove=REMOVED)
+    one_of(on_loss, ("fail", "resync"), "on_loss", f"read_view '{topic}'")
+    rows, unique = (Schema(schema), as_names(key)) if schema is not None else description(topic, connection)
+    stream = read(ViewTopicSource(topic, rows, unique, connection, resync=on_loss == "resync"))
+    values = tuple(name for name in rows.names if name not in unique)
+    if on_loss == "fail":
+        return stream.view(unique, values, remove=REMOVED)
+    known = stream.filter(f"NOT {GAP}").view(unique, (*values, PARTITION, OFFSET), remove=REMOVED)
+    gaps = stream.filter(GAP).view(PARTITION, OFFSET).select(PARTITION, lost_before=OFFSET)
+    left = known.join(gaps, on=PARTITION, how="anti", condition=f"{OFFSET} < lost_before")
+    return left.select(*rows.names)
 
 
 def read_stdin(

@@ -237,7 +237,7 @@ def _renamed(relation: Relation, names: Mapping[str, str], made: dict[Relation, 
 def _rebuilt(relation: Relation, names: Mapping[str, str], made: dict[Relation, Relation]) -> Relation:
     if isinstance(relation, Input):
         return replace(relation, name=names[relation.name])
-    changed = {}
+    changed: dict[str, Any] = {}
     for part in fields(relation):  # type: ignore[arg-type]
         value = getattr(relation, part.name) if part.init else None
         if isinstance(value, Relation):

@@ -79,7 +79,7 @@ RULES: dict[str, set[str]] = {
     "entry_points": VALUES | {"pipeline", "sql_files", "text_arguments"},
     # The process of a job: the only part of the job manager with Spark and the user's code in it.
     "driver": VALUES | API | {"plan", "native", "connectors", "rejected", "storage", "spark", "observe"},
-    "penstock": VALUES | API | {"control"},
+    "penstock": VALUES | API | {"control", "incremental"},
     # A process of its own, which the job manager starts for what users write in SQL.
     "sql_console": VALUES | API | {"plan", "native", "connectors"},
     "demo": {"penstock", "connectors"},

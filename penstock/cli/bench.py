@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -215,6 +216,22 @@ def control(
     raise typer.Exit(_benchmark("control").run(json=json, spark=spark, **sizes) or 0)
 
 
+@app.command()
+def views(
+    parts: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Parts to measure: process, spark.", show_default="all"),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Measure views, in process and on Spark, compared with computing everything again after each change.
+
+    Example: penstock bench views --parts process
+    """
+    bench = _benchmark("views")
+    raise typer.Exit(bench.run(json=json, parts=_listed("--parts", parts or "", bench.PARTS)) or 0)
+
+
 def _format_of(source: From, given: Format | None) -> Format:
     if source == "topic" and given == "parquet":
         message = "--source topic: a record contains one row, which cannot be parquet"
@@ -232,11 +249,15 @@ def _numbers(option: str, text: str) -> list[int]:
 
 
 def _read_peers(text: str) -> list[str]:
+    return _listed("--peers", text, PEERS, "system")
+
+
+def _listed(option: str, text: str, known: Iterable[str], what: str = "part") -> list[str]:
     wanted = [name.strip() for name in text.split(",") if name.strip()]
     for name in wanted:
-        if name not in PEERS:
-            message = f"--peers: unknown system '{name}'"
-            raise UnknownSetting(message, hint=choices("systems", PEERS, name))
+        if name not in known:
+            message = f"{option}: unknown {what} '{name}'"
+            raise UnknownSetting(message, hint=choices(f"{what}s", known, name))
     return wanted
 
 

@@ -1,1 +1,1 @@
-"""Results that follow their inputs by changes. NumPy, Arrow and DuckDB only."""
+"""Results that follow their inputs by changes: Z-sets, deltas, the graph in process, circuits of views. No Spark."""

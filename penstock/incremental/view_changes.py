@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import RunError
-from penstock.incremental.circuit.changes import Numbers, keys, taken, values_of, weights
-from penstock.incremental.circuit.row_identity import Flags, grouped
+from penstock.incremental.circuit.changes import keys, taken, values_of, weights
+from penstock.incremental.circuit.row_identity import Flags, Numbers, grouped
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 

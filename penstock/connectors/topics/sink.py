@@ -91,8 +91,8 @@ class TopicSink(Sink):
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> Self:
         """Rebuild it from `spec()`."""
-        given = (spec[name] for name in ("name", "key", "format", "connection"))
-        return cls(*given, spec.get("guarantee"), remove=spec.get("remove"), view_key=spec.get("view_key", ()))
+        more = {"remove": spec.get("remove"), "view_key": spec.get("view_key", ())}
+        return cls(spec["name"], spec["key"], spec["format"], spec["connection"], spec.get("guarantee"), **more)
 
     def for_view(self, unique: tuple[str, ...] | None, removed: str, *, whole: bool) -> TopicSink:
         """Follow a view by records of its keys, and tombstones; without a key of its own by the unique columns."""
@@ -106,8 +106,7 @@ class TopicSink(Sink):
         key = self.row_key if self.row_key is not None else key_document(unique or ())
         # A key of the user's may leave out columns of the view's own.
         own = (unique or ()) if self.row_key is None else ()
-        given = (self.name, key, self.format, self._connection, self._asked)
-        return TopicSink(*given, remove=removed, view_key=own)
+        return TopicSink(self.name, key, self.format, self._connection, self._asked, remove=removed, view_key=own)
 
     def configure(self, job: str, settings: Settings) -> None:
         """Resolve the connection."""

@@ -305,7 +305,7 @@ class TopicSource(Source):
     def _rows(self, part: Range) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of a range; lost offsets appear as one rejected row."""
         if part.lost:
-            yield Rejected(part.lost, b"", f"{self.name}/{part.partition}@{part.first}")
+            yield from self._lost(part, part.first)
         at = part.first
         while at < part.last:
             try:
@@ -316,12 +316,16 @@ class TopicSource(Source):
                 return
             except OutOfRange:
                 rest = self._remaining(part._replace(first=at, lost=""))
-                yield Rejected(rest.lost, b"", f"{self.name}/{part.partition}@{at}")
+                yield from self._lost(rest, at)
                 part, at = rest, rest.first
             except Damaged as damaged:
                 at = max(at, damaged.first)
                 yield self._broken(part.partition, at, min(damaged.next, part.last), damaged.why)
                 at = max(at + 1, damaged.next)
+
+    def _lost(self, rest: Range, at: int) -> Iterator[pa.RecordBatch | Rejected]:
+        """Yield what stands for offsets that are lost before a range."""
+        yield Rejected(rest.lost, b"", f"{self.name}/{rest.partition}@{at}")
 
     def _fetched(self, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
         columns = list(dict.fromkeys(("offset", "value", "partition", "timestamp", *self.include)))

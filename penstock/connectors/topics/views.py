@@ -16,17 +16,24 @@ import pyarrow.compute as pc
 from penstock.connectors.tables.source import whole
 from penstock.connectors.topics.client_errors import resolve
 from penstock.connectors.topics.cluster import Cluster
+from penstock.connectors.topics.offsets import Range
 from penstock.connectors.topics.payloads import Payloads
 from penstock.connectors.topics.producers import RecordSender
 from penstock.connectors.topics.source import TopicSource
 from penstock.contracts import Rejected
-from penstock.errors import BadSchema
+from penstock.errors import BadSchema, SourceFailed
 from penstock.masking import masked
 from penstock.schema import Field, Schema
 from penstock.settings import Settings
 
 DESCRIPTIONS = "penstock-views"
-REMOVED = "_removed"
+REMOVED, PARTITION, OFFSET, GAP = "_removed", "_partition", "_offset", "_gap"
+_MORE = (
+    Field(REMOVED, "boolean", nullable=False),
+    Field(PARTITION, "int", nullable=False),
+    Field(OFFSET, "bigint", nullable=False),
+    Field(GAP, "boolean", nullable=False),
+)
 
 
 def publish_description(cluster: Cluster, topic: str, schema: Schema, key: tuple[str, ...]) -> None:
@@ -56,14 +63,20 @@ def description(topic: str, connection: str) -> tuple[Schema, tuple[str, ...]]:
 class ViewTopicSource(TopicSource):
     """The changes of a view in a topic: rows, and for each tombstone its key, with `_removed`.
 
+    With `resync` each row has its partition and offset, and where records were deleted before they were read there is
+    a row with `_gap`: all that its partition had before that offset is no longer known.
+
     Guarantee: as that of TopicSource.
     """
 
-    def __init__(self, name: str, schema: Schema, key: tuple[str, ...], connection: str = "log") -> None:
+    def __init__(
+        self, name: str, schema: Schema, key: tuple[str, ...], connection: str = "log", *, resync: bool = False
+    ) -> None:
         """Take the topic, and the columns and the key of the view."""
-        super().__init__(name, schema.nullable(), connection=connection, include=("key",))
-        self.rows_schema, self.key = schema, key
-        self.schema = Schema((*schema.nullable().fields, Field(REMOVED, "boolean", nullable=False)))
+        on_loss = "continue" if resync else "fail"
+        super().__init__(name, schema.nullable(), connection=connection, include=("key",), on_loss=on_loss)
+        self.rows_schema, self.key, self.resync = schema, key, resync
+        self.schema = Schema((*schema.nullable().fields, *_MORE[: len(_MORE) if resync else 1]))
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON description, without passwords."""
@@ -73,26 +86,35 @@ class ViewTopicSource(TopicSource):
             "schema": self.rows_schema.ddl,
             "key": list(self.key),
             "connection": masked(self._connection),
+            "resync": self.resync,
         }
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> ViewTopicSource:
         """Rebuild it from `spec()`."""
-        return cls(spec["name"], Schema(spec["schema"]), tuple(spec["key"]), spec["connection"])
+        given = spec["name"], Schema(spec["schema"]), tuple(spec["key"]), spec["connection"]
+        return cls(*given, resync=spec["resync"])
 
     @cached_property
     def payloads(self) -> Payloads:
         """The parser of record payloads."""
-        return _ViewPayloads(self.name, self.schema, "json", (REMOVED,))
+        return _ViewPayloads(self.name, self.schema, "json", self.schema.names[len(self.rows_schema) :])
+
+    def _lost(self, rest: Range, at: int) -> Iterator[pa.RecordBatch | Rejected]:
+        """Yield a row that says before which offset all of a partition is to be forgotten."""
+        if rest.first <= at and rest.first == 0:
+            message = f"topic '{self.name}' was deleted and created again: its view starts over"
+            raise SourceFailed(message, hint="run the job with a new --checkpoint folder")
+        gap = {PARTITION: rest.partition, OFFSET: rest.first, REMOVED: False, GAP: True}
+        yield pa.RecordBatch.from_pylist([gap], schema=self.schema.nullable().arrow)
 
 
 class _ViewPayloads(Payloads):
     def rows(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rejected records, then the rows; the key of a tombstone is the document of its row."""
         values = records.column("value")
-        documents = pc.coalesce(values, records.column("key"))
-        marked = pa.RecordBatch.from_arrays(
-            [documents, *(records.column(name) for name in ("partition", "offset")), values.is_null()],
-            names=["value", "partition", "offset", REMOVED],
-        )
-        yield from super().rows(marked)
+        columns = {name: records.column(name) for name in ("partition", "offset")}
+        columns |= {"value": pc.coalesce(values, records.column("key")), REMOVED: values.is_null()}
+        columns |= {PARTITION: columns["partition"], OFFSET: columns["offset"]}
+        columns[GAP] = pa.array([False] * len(values))
+        yield from super().rows(pa.RecordBatch.from_pydict(columns))

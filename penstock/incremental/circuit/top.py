@@ -177,12 +177,11 @@ class TopRows:
         known = trees.found
         if not len(there) and not known.rows.num_rows:
             return
-        others = self._others(known, trees)
-        made = taken(trees.by_key, there).append_column(DEPTH, pa.array(depths[there]))
-        made = made.append_column(SIZE, pa.array(trees.sizes[there])) if len(there) else None
-        rows = [*([others[0]] if others[0].num_rows else []), *([made] if made is not None else [])]
-        hashes = np.concatenate([others[1], trees.hashes[there]])
-        self.roots.replace(state, known, joined(rows) if rows else self.roots.schema.empty_table(), hashes)
+        others, other_hashes = self._others(known, trees)
+        by_key = taken(trees.by_key, there).columns if self.first.keys else []
+        made = pa.table([*by_key, pa.array(depths[there]), pa.array(trees.sizes[there])], schema=self.roots.schema)
+        hashes = np.concatenate([other_hashes, trees.hashes[there]])
+        self.roots.replace(state, known, joined([others, made]) if others.num_rows else made, hashes)
 
     def _others(self, known: Found, trees: _Trees) -> tuple[pa.Table, Numbers]:
         """Return the roots that were read, and are of other groups: their hashes are the same."""
@@ -197,7 +196,7 @@ class TopRows:
         return taken(known.rows, other), known.hashes[other]
 
     def _rebuilt(self, trees: _Trees, some: Numbers, depth: int, depths: Numbers, state: State) -> None:
-        """Take the rows of some trees of one depth out of all of their nodes, and put them into trees of other depths."""
+        """Take the rows of some trees of one depth out of their nodes, and put them into trees of other depths."""
         hashes = [trees.hashes[some]]
         for level in range(1, depth + 1):
             prefixes = np.arange(1 << (_FAN_OUT_BITS * level))

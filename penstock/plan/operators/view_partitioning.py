@@ -56,7 +56,7 @@ def divided(relation: Relation) -> Division | OneBucket:
             reasons.append(option.why)
         else:
             return option
-    return OneBucket(next(iter(reasons), "nothing is known about it"))
+    return OneBucket(next(iter(reasons), "its keys are float or double, whose equal values may have different hashes"))
 
 
 @singledispatch

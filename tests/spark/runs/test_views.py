@@ -218,3 +218,31 @@ def test_a_whole_view_without_a_key_counts_equal_rows(settings: Settings, tmp_pa
         assert bag(found) == recomputed("SELECT a FROM rows", [feed], number)
     run.stop()
     run.wait()
+
+
+def test_a_view_of_a_topic_is_right_again_after_a_gap(event_log: str, settings: Settings, tmp_path: Path) -> None:
+    """Records 2 and 3 are deleted unread: what the topic no longer has leaves the view, the rest of it stays."""
+    topic, lite = fresh(event_log).create(2), sqlite_table(tmp_path / "lite.db", "copy")
+
+    def send(key: int, n: int | None, partition: int = 0) -> None:
+        value = None if n is None else json.dumps({"id": key, "n": n}).encode()
+        topic.produce([value], partition=partition, key=json.dumps({"id": key}).encode())
+
+    def copied() -> list[Any]:
+        view = ps.read_view(topic.name, connection=event_log, schema="id bigint, n bigint", key="id", on_loss="resync")
+        pipeline = ps.Pipeline("copy", view.to(ps.table("copy", connection=lite.url, mode="upsert")))
+        pipeline.run(until="drained", checkpoint=tmp_path / "c", settings=settings)
+        return lite.sql("SELECT id, n FROM copy ORDER BY id")
+
+    send(1, 10)
+    send(2, 20)
+    send(7, 70, partition=1)
+    assert copied() == [(1, 10), (2, 20), (7, 70)]
+    send(1, None)
+    send(3, 30)
+    send(2, 21)
+    topic.forget(0, 4)
+    assert copied() == [(2, 21), (7, 70)]
+    send(2, None)
+    send(4, 40)
+    assert copied() == [(4, 40), (7, 70)]

@@ -1,0 +1,1 @@
+"""The incremental graph in process: keyed collections that follow their leaves, computed on NumPy arrays."""
