@@ -56,9 +56,11 @@ def _matches(
     rows = context.rows(select, scope)
     outer, rows, on, residual = correlated(outer, rows, context)
     keys = tuple(dict.fromkeys(right for _, right in on))
-    if select.args.get("having") or select.args.get("offset"):
-        refuse_residual(residual, "EXISTS with HAVING or OFFSET")
-        if on and not select.args.get("group"):
+    if select.args.get("limit") and select.args["limit"].expression.name == "0":
+        refuse("LIMIT 0 is not available", "leave the subquery out")
+    if any(select.args.get(part) for part in ("having", "offset", "qualify")):
+        refuse_residual(residual, "EXISTS with HAVING, OFFSET or QUALIFY")
+        if on and select.args.get("having") and not select.args.get("group"):
             refuse(
                 "HAVING without GROUP BY in a correlated EXISTS", "compare with a subquery: (SELECT count(*) ...) > 0"
             )

@@ -27,6 +27,9 @@ def value_of(outer: Relation, query: exp.Expr, scope: Scope, context: Context) -
     plain = not any(select.args.get(part) for part in (*GROUPED, "distinct"))
     if plain and len(select.expressions) == 1 and aggregates_in(select.expressions[0]):
         return _aggregated_value(outer, select, rows, on, context)
+    if on and not select.args.get("group") and any(aggregates_in(item) for item in select.expressions):
+        hint = "leave DISTINCT, HAVING and LIMIT out: an aggregate is one row, also of no rows"
+        refuse(f"a correlated aggregate with further clauses: {text_of(query)}", hint)
     keys = tuple(dict.fromkeys(right for _, right in on))
     return _joined_value(outer, context.select(select, rows, keys), on, query, context)
 

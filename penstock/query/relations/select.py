@@ -60,7 +60,8 @@ def _windowed(select: exp.Select, rows: Rows, context: Context) -> tuple[exp.Sel
     """Give the rows the window of GROUP BY, and let the clauses name its bounds."""
     group = select.args.get("group")
     aliases = {name_of(item): body_of(item) for item in select.expressions}
-    parts = [aliases.get(part.name, part) if isinstance(part, exp.Column) else part for part in _parts(group)]
+    windows = {name: body for name, body in aliases.items() if window_call([body]) is not None}
+    parts = [windows.get(part.name, part) if isinstance(part, exp.Column) else part for part in _parts(group)]
     call = window_call(parts)
     if call is None:
         for item in select.expressions:

@@ -104,3 +104,13 @@ SELECT window(ts, '10 seconds').end AS e, sum(b) AS n FROM t GROUP BY window(ts,
 SELECT window.start AS w, count(*) AS n FROM t GROUP BY window(ts, '10 seconds', '3 seconds');
 -- SELECT s, a, count(*) AS n, min(ts) AS b, max(ts) + INTERVAL 4 SECOND AS e FROM (SELECT *, sum(starts) OVER (PARTITION BY s, a ORDER BY ts RANGE UNBOUNDED PRECEDING) AS g FROM (SELECT *, CASE WHEN ts <= lag(ts) OVER (PARTITION BY s, a ORDER BY ts) + INTERVAL 4 SECOND THEN 0 ELSE 1 END AS starts FROM t WHERE ts IS NOT NULL)) GROUP BY s, a, g;
 SELECT s, a, count(*) AS n, session_window.start AS b, session_window.end AS e FROM t GROUP BY s, a, session_window(ts, '4 seconds');
+SELECT id FROM t WHERE EXISTS (SELECT u.id, row_number() OVER (ORDER BY u.id) AS rn FROM u WHERE u.a = t.a QUALIFY rn = 2);
+-- SELECT t.a AS b, time_bucket(INTERVAL 10 SECOND, ts) AS start, count(*) AS n FROM t WHERE ts IS NOT NULL GROUP BY t.b, t.a, start;
+SELECT a AS b, window.start AS start, count(*) AS n FROM t GROUP BY b, a, window(ts, '10 seconds');
+SELECT id FROM t WHERE a IN (SELECT u.a FROM u WHERE u.s = t.s ORDER BY u.c DESC, u.id LIMIT 2);
+SELECT t.id, g.n FROM t LEFT JOIN (SELECT a, count(*) AS n FROM u GROUP BY a) g ON t.a = g.a WHERE coalesce(g.n, 0) < 2;
+SELECT id FROM t WHERE a IN (SELECT c FROM w) AND b NOT IN (SELECT a FROM u WHERE a IS NOT NULL) AND EXISTS (SELECT 1 FROM u WHERE u.s = t.s);
+SELECT x.s, count(*) AS n FROM t x JOIN u y ON x.a = y.a AND x.s = y.s JOIN w z ON y.c = z.c GROUP BY x.s HAVING count(*) > 1;
+SELECT (SELECT max(c) FROM u) - count(*) AS rest FROM t;
+SELECT DISTINCT t.a, u.c FROM t, u WHERE (t.a = u.a AND u.c > 2) OR (t.a = u.a AND t.b = 1);
+SELECT a, b FROM t WHERE (a BETWEEN b - 1 AND b + 1) OR b IS NULL;
