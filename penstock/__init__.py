@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.sources import read_topic as read_topic
     from penstock.sources import read_view as read_view
     from penstock.sql import sql as sql
+    from penstock.sql_views import sql_view as sql_view
     from penstock.stream import GroupedView as GroupedView
     from penstock.stream import KeyedStream as KeyedStream
     from penstock.stream import Stream as Stream
@@ -74,6 +75,7 @@ _HOMES = {
     "schema": ("Schema",),
     "settings": ("Settings",),
     "sql": ("sql",),
+    "sql_views": ("sql_view",),
     "stream": ("GroupedView", "KeyedStream", "Stream", "View", "WindowedStream"),
     "tables": ("Table", "read_table"),
     "windows": ("Window", "count_window", "global_window", "session", "sliding", "tumbling"),

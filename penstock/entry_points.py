@@ -1,4 +1,4 @@
-"""Entry points: the pipelines of a Python file, and how one is chosen: `FILE.py[:name] --set key=value`."""
+"""Entry points: the pipelines of a Python file, and how one is chosen: `FILE.py[:name] --set key=value`; SQL files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 from penstock.errors import BadEntry, PenstockError, choices
 from penstock.pipeline import Pipeline
+from penstock.sql_files import pipeline_of_file
+from penstock.text_arguments import read_arguments, type_hints
 
 MODULE_PREFIX = "penstock_entry_"
 _UNKNOWN_ARGUMENT = re.compile(r"(?P<function>[\w.]+)\(\) got an unexpected keyword argument '(?P<argument>\w+)'")
@@ -24,11 +26,13 @@ Entry = Pipeline | Callable[..., Pipeline]
 
 
 def load_entry(target: str, sets: Iterable[str] = ()) -> Pipeline:
-    """Return the pipeline that `FILE.py[:name]` leads to, built with the `key=value` texts of `--set`.
+    """Return the pipeline that `FILE.py[:name]` or `FILE.sql` leads to, built with the `key=value` texts of `--set`.
 
     Raise BadEntry if it has none, and any error of the pipeline itself.
     """
     path, name = _split(target)
+    if path.suffix == ".sql":
+        return _of_sql(path, name, sets)
     entries = find_entries(_load(path))
     entry = _choose(entries, name, path)
     return _build(entry, read_sets(sets), path)
@@ -48,13 +52,24 @@ def find_entries(module: types.ModuleType) -> dict[str, Entry]:
 def _split(target: str) -> tuple[Path, str | None]:
     text, colon, name = target.rpartition(":")
     path = Path(text if colon and name.isidentifier() else target)
-    if path.suffix != ".py" and not path.is_dir():
+    if path.suffix not in (".py", ".sql") and not path.is_dir():
         message = f"'{target}' is not a Python file"
         raise BadEntry(message, hint="the name of a file ends in .py, as in: penstock run vwap.py")
     if path.is_dir() or not path.exists():
         message = f"{path} is a folder" if path.is_dir() else f"file not found: {path}"
         raise BadEntry(message, hint=_neighbours(path))
     return path, name if path != Path(target) else None
+
+
+def _of_sql(path: Path, name: str | None, sets: Iterable[str]) -> Pipeline:
+    """Return the pipeline of an SQL file, which has one, without parameters."""
+    if name is not None:
+        message = f"{path} has one pipeline, and '{name}' is given"
+        raise BadEntry(message, hint=f"leave the name out: {path}")
+    if given := read_sets(sets):
+        message = f"{path}: an SQL file takes no --set {next(iter(given))}"
+        raise BadEntry(message, hint="write the value into the file, or a Python file with ps.sql_view(...)")
+    return pipeline_of_file(path)
 
 
 def _neighbours(path: Path) -> str:
@@ -222,75 +237,3 @@ def read_sets(sets: Iterable[str]) -> dict[str, str]:
             raise BadEntry(message, hint="as in: --set window=30s")
         pairs[key.strip()] = value
     return pairs
-
-
-def read_arguments(function: Callable[..., Any], given: Mapping[str, str], where: str) -> dict[str, Any]:
-    """Return the strings as arguments of the function, or raise BadEntry for those that do not fit."""
-    parameters = inspect.signature(function).parameters
-    for key in given:
-        if key not in parameters:
-            message = f"{where} has no parameter '{key}'"
-            raise BadEntry(message, hint=choices("parameters", parameters, key))
-    for name, parameter in parameters.items():
-        optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        needed = parameter.default is parameter.empty and parameter.kind not in optional
-        if needed and name not in given:
-            message = f"{where} needs '{name}'"
-            raise BadEntry(message, hint=f"give it: --set {name}=...")
-    hints = type_hints(function)
-    kinds = {key: hints.get(key, _kind_of_default(parameters[key])) for key in given}
-    return {key: convert(text, kinds[key], f"{where}: --set {key}") for key, text in given.items()}
-
-
-def _kind_of_default(parameter: inspect.Parameter) -> Any:
-    return str if parameter.default in (parameter.empty, None) else type(parameter.default)
-
-
-def convert(text: str, kind: Any, where: str) -> Any:
-    """Convert a string to the annotated type: str, int, float, bool, a Literal, or one of these or None.
-
-    >>> convert("1_000", int, "--set rows")
-    1000
-    """
-    if get_origin(kind) in (Union, types.UnionType):
-        if type(None) in get_args(kind) and text.lower() in ("", "none"):
-            return None
-        kind = next(part for part in get_args(kind) if part is not type(None))
-    if get_origin(kind) is Literal:
-        texts = {str(choice): choice for choice in get_args(kind)}
-        if text not in texts:
-            message = f"{where}={text} is not a choice"
-            raise BadEntry(message, hint=choices("choices", texts, text))
-        return texts[text]
-    readers: dict[str, Callable[[str], Any]] = {
-        "str": str,
-        "int": int,
-        "float": float,
-        "bool": _bool,
-        "Any": str,
-    }
-    name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-    if name not in readers:
-        message = f"{where}: a {name} cannot be given on the command line"
-        raise BadEntry(message, hint="a parameter may be a str, int, float, bool or Literal")
-    try:
-        return readers[name](text)
-    except ValueError as error:
-        message = f"{where}={text} is not a {name}"
-        raise BadEntry(message) from error
-
-
-def _bool(text: str) -> bool:
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in known:
-        raise ValueError(text)
-    return known[text.lower()]
-
-
-def type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the annotations, as types where they can be evaluated."""
-    try:
-        return get_type_hints(function)
-    except Exception:
-        # get_type_hints evaluates the user's annotations, which may raise anything: their strings are used instead.
-        return function.__annotations__

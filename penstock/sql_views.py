@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import BadValue, choices
+from penstock.plan.relations import Input
 from penstock.query.relations import relation_of
 from penstock.query.relations.trees import NODE
 from penstock.stream import View
@@ -30,4 +31,5 @@ def sql_view(query: str, /, **inputs: View) -> View:
         raise BadValue(message, node=NODE, hint=choices("write", ['sql_view("SELECT ... FROM bid", bid=view)']))
     relations, streams = combined([*inputs.values()])
     relation = relation_of(query, dict(zip(inputs, relations, strict=True)))
-    return View(relation, streams)
+    read = {one.name for one in relation.operators if isinstance(one, Input)}
+    return View(relation, tuple(stream for stream in streams if stream.name in read))

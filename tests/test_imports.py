@@ -36,7 +36,8 @@ _ORDERED = [
 VALUES = {*_ORDERED, "contracts"}
 PLANNING = VALUES - {"settings", "report"}
 BUILDERS = {"argument_checks", "tables", "flows", "views", "stream"}
-API = {*BUILDERS, "query", "sql", "sources", "sinks", "pipeline", "contract_suite", "testing", "entry_points"}
+SQL = {"query", "sql", "sql_views", "sql_files", "text_arguments"}
+API = {*BUILDERS, *SQL, "sources", "sinks", "pipeline", "contract_suite", "testing", "entry_points"}
 
 # Package, or module of the top level -> what of ours it may import. No entry may lead back to itself.
 RULES: dict[str, set[str]] = {
@@ -67,12 +68,15 @@ RULES: dict[str, set[str]] = {
     "stream": PLANNING | {"plan", "argument_checks", "tables", "flows", "views"},
     "query": PLANNING | {"plan", "stream"},
     "sql": PLANNING | {"plan", "query", "stream"},
+    "sql_views": PLANNING | {"plan", "query", "stream", "views"},
     "sources": VALUES | BUILDERS | {"plan", "connectors"},
     "sinks": VALUES | {"connectors"},
     "pipeline": VALUES | BUILDERS | {"plan", "connectors", "storage", "spark"},
     "contract_suite": VALUES | {"storage", "spark"},
     "testing": VALUES | {"plan", "keyed", "connectors", "storage", "spark", "pipeline", "contract_suite"},
-    "entry_points": VALUES | {"pipeline"},
+    "text_arguments": {"errors"},
+    "sql_files": VALUES | {"query", "sql_views", "stream", "flows", "sources", "sinks", "pipeline", "text_arguments"},
+    "entry_points": VALUES | {"pipeline", "sql_files", "text_arguments"},
     # The process of a job: the only part of the job manager with Spark and the user's code in it.
     "driver": VALUES | API | {"plan", "native", "connectors", "rejected", "storage", "spark", "observe"},
     "penstock": VALUES | API | {"control", "incremental"},

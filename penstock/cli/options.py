@@ -12,7 +12,9 @@ from penstock.settings import Lane
 
 Target = Annotated[
     str,
-    typer.Argument(metavar="FILE.py[:name]", help="Python file, and the pipeline if it has several."),
+    typer.Argument(
+        metavar="FILE.py[:name]", help="Python file, and the pipeline if it has several; or an SQL file, FILE.sql."
+    ),
 ]
 PaceOption = Annotated[
     Pace | None,

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from penstock.errors import choices
 from penstock.plan.relations import Project, Relation
-from penstock.query.relations.scope import Rows
+from penstock.query.relations.scope import Rows, Scope
 from penstock.query.relations.trees import refuse
 from penstock.schema import quoted
 
@@ -28,6 +28,9 @@ class Builder(Protocol):
 
     def query(self, tree: exp.Expr, context: Context, rank: Rank | None) -> Relation:
         """Return the relation of a query that needs nothing of the queries around it."""
+
+    def rows(self, select: exp.Select, context: Context, around: Scope) -> Rows:
+        """Return the rows that a SELECT is computed from, inside of another query."""
 
     def select(
         self, select: exp.Select, rows: Rows, context: Context, extra: tuple[str, ...], rank: Rank | None
@@ -83,6 +86,10 @@ class Context:
     def query(self, tree: exp.Expr, rank: Rank | None = None) -> Relation:
         """Return the relation of a query that needs nothing of the queries around it."""
         return self.shared.builder.query(tree, self, rank)
+
+    def rows(self, select: exp.Select, around: Scope) -> Rows:
+        """Return the rows that a subquery is computed from."""
+        return self.shared.builder.rows(select, self, around)
 
     def select(self, select: exp.Select, rows: Rows, extra: tuple[str, ...] = ()) -> Relation:
         """Return what a SELECT makes of its rows, for each group of the columns `extra`, which it keeps."""

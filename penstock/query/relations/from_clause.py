@@ -133,7 +133,8 @@ class _Tables:
         name = table.columns[0].table
         if name in taken:
             refuse(f"FROM has two tables called '{name}'", f"give one of them another name: {name} AS {name}_2")
-        return replace(self.scope, columns=(*self.scope.columns, *table.columns))
+        columns, known = (*self.scope.columns, *table.columns), (*self.scope.known, *table.known)
+        return replace(self.scope, columns=columns, known=known)
 
     def _check(self, on: Sequence[exp.Expr], scope: Scope, how: How) -> None:
         if how == "inner":

@@ -9,6 +9,7 @@ from sqlglot import exp
 from penstock.errors import PipelineError
 from penstock.plan.relations import Distinct, Except, Intersect, Relation, Union
 from penstock.plan.sql_expressions.types import STRING, common_of_two, read
+from penstock.query.parsing import NODE as OTHER_NODE
 from penstock.query.parsing import read_query
 from penstock.query.relations.context import Context, Rank, projected
 from penstock.query.relations.from_clause import rows_of
@@ -16,6 +17,7 @@ from penstock.query.relations.items import Item
 from penstock.query.relations.ordering import limited, sorted_by
 from penstock.query.relations.scope import Rows, Scope, Visible
 from penstock.query.relations.select import refuse_clauses, select_of
+from penstock.query.relations.subqueries import settled
 from penstock.query.relations.trees import NODE, final_column, plain_bounds, refuse
 from penstock.query.relations.with_clause import with_tables
 from penstock.schema import Field, quoted
@@ -30,18 +32,13 @@ def relation_of(query: str, inputs: Mapping[str, Relation]) -> Relation:
     >>> relation_of("SELECT auction, max(price) AS best FROM bid GROUP BY auction", {"bid": bid}).schema
     Schema('auction bigint, best bigint')
     """
-    return relation_of_tree(read_query(query), inputs)
-
-
-def relation_of_tree(tree: exp.Expr, inputs: Mapping[str, Relation]) -> Relation:
-    """Return the relation of a query that is parsed."""
     builder = _Builder()
-    tree = plain_bounds(tree)
     try:
+        tree = plain_bounds(read_query(query))
         return builder.query(tree, Context.of(tree, inputs, builder), None)
     except PipelineError as error:
-        if error.node is None or not error.node.startswith(NODE):
-            error.node = f"{NODE} / {error.node}" if error.node else NODE
+        inner = (error.node or "").removeprefix(NODE).removeprefix(OTHER_NODE).removeprefix(" / ")
+        error.node = f"{NODE} / {inner}" if inner else NODE
         raise
 
 
@@ -60,6 +57,10 @@ class _Builder:
         if not isinstance(tree, exp.Select):
             refuse(f"{tree.key.upper()} is not a query of a view", "write SELECT ... FROM name")
         return self.select(tree, rows_of(tree, context, None), context, (), rank)
+
+    def rows(self, select: exp.Select, context: Context, around: Scope) -> Rows:
+        """Return the rows that a SELECT is computed from, inside of another query."""
+        return settled(rows_of(select, context, around), context)
 
     def select(
         self, select: exp.Select, rows: Rows, context: Context, extra: tuple[str, ...], rank: Rank | None

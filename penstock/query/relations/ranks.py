@@ -18,7 +18,7 @@ DONE = "penstock_done"
 
 def ranked_item(select: exp.Select) -> exp.Expr | None:
     """Return the item of SELECT that is a rank."""
-    found = [item for item in select.expressions if _is_rank(body_of(item))]
+    found = [item for item in select.expressions if is_rank(body_of(item))]
     if len(found) > 1:
         refuse("SELECT has two ranks", "compute each of them in a subquery of its own")
     return found[0] if found else None
@@ -87,7 +87,8 @@ def _whole(tree: exp.Expr) -> int:
     return int(bare.name) if isinstance(bare, exp.Literal) and not bare.is_string and bare.name.isdigit() else 0
 
 
-def _is_rank(tree: exp.Expr) -> bool:
+def is_rank(tree: exp.Expr) -> bool:
+    """Whether an item is a rank."""
     return isinstance(tree.unnest(), exp.Window) and call_of(tree.unnest().this) in _RANKS
 
 

@@ -31,6 +31,8 @@ class Scope:
 
     columns: tuple[Visible, ...]
     outer: Scope | None = None
+    # All columns of the tables, by table, also those that the query does not name.
+    known: tuple[tuple[str, str], ...] = ()
 
     def resolved(self, tree: exp.Expr, aliases: Mapping[str, exp.Expr] | None = None) -> exp.Expr:
         """Return a tree in which columns have their final names; `aliases` count where no column has the name."""
@@ -83,10 +85,10 @@ class Scope:
         first, *more = parts
         if more and first in self._tables:
             message = f"table '{first}' has no column '{more[0]}'"
-            names = [one.name for one in self.columns if one.table == first]
+            names = [name for table, name in self.known if table == first]
             raise UnknownColumn(message, node=NODE, hint=choices("columns", names, more[0]))
         message = f"unknown column '{'.'.join(parts)}'"
-        names = list(dict.fromkeys(one.name for one in self.columns))
+        names = list(dict.fromkeys(name for _, name in self.known))
         raise UnknownColumn(message, node=NODE, hint=choices("columns here", names, first))
 
 

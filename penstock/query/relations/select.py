@@ -14,7 +14,7 @@ from penstock.query.relations.grouping import Grouped, grouped, refuse_sets
 from penstock.query.relations.items import Item, group_keys, items_of, named
 from penstock.query.relations.joining import filtered
 from penstock.query.relations.ordering import Sorted, limited, sorted_by
-from penstock.query.relations.ranks import DONE, own_rank, ranked, refuse_windows
+from penstock.query.relations.ranks import DONE, is_rank, own_rank, ranked, refuse_windows
 from penstock.query.relations.scope import Rows
 from penstock.query.relations.subqueries import attached, holding, settled
 from penstock.query.relations.trees import aggregates_in, conjuncts, final_column, queries_in, refuse
@@ -60,7 +60,8 @@ def _windowed(select: exp.Select, rows: Rows, context: Context) -> tuple[exp.Sel
     """Give the rows the window of GROUP BY, and let the clauses name its bounds."""
     group = select.args.get("group")
     aliases = {name_of(item): body_of(item) for item in select.expressions}
-    parts = [aliases.get(part.name, part) if isinstance(part, exp.Column) else part for part in _parts(group)]
+    windows = {name: body for name, body in aliases.items() if window_call([body]) is not None}
+    parts = [windows.get(part.name, part) if isinstance(part, exp.Column) else part for part in _parts(group)]
     call = window_call(parts)
     if call is None:
         for item in select.expressions:
@@ -156,7 +157,7 @@ def _ranked(
 ) -> tuple[Relation, list[Item]]:
     """Return the first rows by the rank among the items; without it where the query around does not show it."""
     own = own_rank(select)
-    place = next((number for number, item in enumerate(items) if isinstance(item.body.unnest(), exp.Window)), None)
+    place = next((number for number, item in enumerate(items) if is_rank(item.body)), None)
     for number, item in enumerate(items):
         if number != place:
             refuse_windows(item.body)

@@ -22,6 +22,7 @@ class Table:
 
     relation: Relation
     columns: tuple[Visible, ...]
+    known: tuple[tuple[str, str], ...]
 
 
 def table_of(tree: exp.Expr, select: exp.Select, context: Context) -> Table:
@@ -31,7 +32,8 @@ def table_of(tree: exp.Expr, select: exp.Select, context: Context) -> Table:
     wanted = _wanted(relation.schema.names, select)
     names = {name: context.fresh(name) for name in wanted}
     kept = projected(relation, [(new, quoted(old)) for old, new in names.items()])
-    return Table(kept, tuple(Visible(alias, old, new) for old, new in names.items()))
+    known = tuple((alias, name) for name in relation.schema.names)
+    return Table(kept, tuple(Visible(alias, old, new) for old, new in names.items()), known)
 
 
 def _relation(tree: exp.Expr, select: exp.Select, context: Context) -> Relation:

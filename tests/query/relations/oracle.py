@@ -156,12 +156,9 @@ def _is_same(mine: Any, theirs: Any) -> bool:
 
 def _order(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """Order by what is compared exactly first."""
-    exact = tuple(
-        str(value.replace(tzinfo=None) if isinstance(value, datetime) else value)
-        for value in row
-        if not _is_number(value)
-    )
-    return exact, tuple(float(value) for value in row if _is_number(value))
+    exact = ["#" if _is_number(value) else value for value in row]
+    naive = [str(one.replace(tzinfo=None) if isinstance(one, datetime) else one) for one in exact]
+    return tuple(naive), tuple(float(value) for value in row if _is_number(value))
 
 
 def epochs_of(
