@@ -1,6 +1,7 @@
 """CPU time of an epoch of 1,000 changes on views of 10,000 and of 1,000,000 rows.
 
-Run `python -m benchmarks.circuit [NAME ...]`. Each epoch deletes 500 rows and adds 500; the median of twelve. In memory, and in the stores of a bucket as on Spark.
+Run `python -m benchmarks.circuit [NAME ...]`. Each epoch deletes 500 rows and adds 500; the median of twelve epochs. In
+memory, and in the stores of a bucket, as on Spark.
 """
 
 from __future__ import annotations
