@@ -148,7 +148,7 @@ class Result:
         found = [half_up(one * up, n) if n else None for one, n in zip(sums, count.tolist(), strict=True)]
         return pa.array([None if one is None else Decimal(one).scaleb(-self.type.scale) for one in found], self.type)
 
-    def _doubles(self, rows: pa.Table, columns: dict[What, str], divisors: Numbers | None = None) -> list[float | None]:
+    def _doubles(self, rows: pa.Table, columns: dict[What, str], divisors: Numbers | None = None) -> list[float]:
         exact = map(from_bytes, rows.column(columns["double"]).to_pylist())
         by = [1] * rows.num_rows if divisors is None else divisors.tolist()
         found = [ratio(one, n << UNIT) if n else 0.0 for one, n in zip(exact, by, strict=True)]
@@ -156,14 +156,14 @@ class Result:
         if any(one.any() for one in special):
             nan, more, less = (one != 0 for one in special)
             made = np.where(more, np.inf, np.where(less, -np.inf, found))
-            return np.where(nan | (more & less), np.nan, made).tolist()
+            return [float(one) for one in np.where(nan | (more & less), np.nan, made)]
         return found
 
     def _spread(self, rows: pa.Table, columns: dict[What, str], count: Numbers) -> pa.Array:
         """Variances, as ratios of exact numbers."""
         sums = map(from_bytes, rows.column(columns["double"]).to_pylist())
         squares = map(from_bytes, rows.column(columns["square"]).to_pylist())
-        special = sum(_ints(rows, columns[what], 1)[0] for what in ("nan", "inf", "-inf"))
+        special = np.sum([_ints(rows, columns[what], 1)[0] for what in ("nan", "inf", "-inf")], axis=0)
         sample = self.name.endswith("samp")
         found: list[float | None] = []
         for one, square, n, odd in zip(sums, squares, count.tolist(), special.tolist(), strict=True):

@@ -58,6 +58,12 @@ class _Sums:
             self.found[key] = Accumulator(what, source, f"{SUM}{len(self.found)}")
         return what, self.found[key].column
 
+    def of_part(self, source: str) -> tuple[What, str]:
+        """Return the columns of a count that a part gives: no other aggregate has it."""
+        made = Accumulator("count", source, f"{SUM}{len(self.found)}")
+        self.found["count", made.column] = made
+        return made.what, made.column
+
 
 def compiled_aggregate(relation: Aggregate, arrangement: NewArrangement) -> GroupedAggregate:
     """Return the operator of an aggregate."""
@@ -148,11 +154,7 @@ class _Calls:
         fields = self._fields(sources)
         state = self.arrangement(counted_schema(fields), fields.names)
         operator = CountedRows(with_weight(fields), state, "distinct")
-        target = self.sums.column("count", f"{sources[0]} distinct {len(self.parts)}")
-        accumulator = self.sums.found["count", f"{sources[0]} distinct {len(self.parts)}"]
-        del self.sums.found["count", accumulator.source]
-        made = Accumulator("count", sources[0], accumulator.column)
-        self.sums.found["count", f"distinct {made.column}"] = made
+        target = self.sums.of_part(sources[0])
         self._part(operator, sources, sources, target[1], None)
         return Result("count", (target,), arrow_type(call.type), _shown(call))
 
@@ -162,8 +164,8 @@ class _Calls:
         by = OrderBy(order, descending=call.name.startswith("max"))
         fields = self._fields(sources)
         first = First(self.relation.keys, 1, (by,), tuple(sources))
-        state = (self.arrangement(one, self.relation.keys) for one in top_schemas(fields, self.relation.keys))
-        operator = TopRows(with_weight(fields), *state, first, None)
+        nodes, roots = (self.arrangement(one, self.relation.keys) for one in top_schemas(fields, self.relation.keys))
+        operator = TopRows(with_weight(fields), nodes, roots, first, None)
         return self._valued(operator, sources, [order], sources[0], call)
 
     def _percentile(self, call: Call) -> str:

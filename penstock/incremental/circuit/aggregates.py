@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.incremental.circuit.accumulators import Accumulator, Result
-from penstock.incremental.circuit.changes import Numbers, consolidated, joined, keys, taken, weighted, weights, whole
+from penstock.incremental.circuit.changes import consolidated, joined, keys, taken, weighted, weights, whole
 from penstock.incremental.circuit.exact_sums import from_bytes, to_bytes, valid
 from penstock.incremental.circuit.expressions import evaluated
 from penstock.incremental.circuit.operator import Operator
-from penstock.incremental.circuit.row_identity import Grouping, grouped
+from penstock.incremental.circuit.row_identity import Grouping, Numbers, grouped
 from penstock.incremental.circuit.state import Arrangement, State
 from penstock.native.steps import Step
 

@@ -14,7 +14,7 @@ from penstock.incremental.circuit.aggregate_compiler import compiled_aggregate
 from penstock.incremental.circuit.changes import WEIGHT
 from penstock.incremental.circuit.joins import JoinedRows, Pairs
 from penstock.incremental.circuit.latest import COUNT, REMOVED, Bag, LatestRows
-from penstock.incremental.circuit.linear import Concatenation, Expressions, Linear, Selection
+from penstock.incremental.circuit.linear import Concatenation, Expressions, Given, Selection
 from penstock.incremental.circuit.operator import Operator, Wired
 from penstock.incremental.circuit.ordering import OrderBy
 from penstock.incremental.circuit.ranking import First
@@ -83,7 +83,7 @@ class _Compiler:
     @compile.register
     def _input(self, relation: Input) -> int:
         schema = with_weight(rows_schema(relation.schema))
-        self.wired.append(Wired(Linear(schema), (), relation.label, relation.name))
+        self.wired.append(Wired(Given(schema), (), relation.label, relation.name))
         return len(self.wired) - 1
 
     @compile.register
@@ -163,12 +163,12 @@ class _Compiler:
         names = tuple(relation.left.schema.names), tuple(relation.right_names)
         on = tuple(left for left, _ in relation.on), tuple(right for _, right in relation.on)
         pairs = Pairs(schema, *names, relation.shared, residual)
-        sides = [
+        left, right = (
             self.arrangement(with_weight(rows_schema(one.schema)), by)
             for one, by in zip(relation.inputs, on, strict=True)
-        ]
+        )
         made = with_weight(rows_schema(relation.schema))
-        return self.wire(relation, JoinedRows(made, relation.how, pairs, *sides))
+        return self.wire(relation, JoinedRows(made, relation.how, pairs, left, right))
 
     @compile.register
     def _aggregate(self, relation: Aggregate) -> int:

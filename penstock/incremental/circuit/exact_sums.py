@@ -38,7 +38,8 @@ def limbs_of(column: pa.Array, count: int) -> list[Numbers]:
 
 def carried(limbs: Sequence[Numbers]) -> list[Numbers]:
     """Return limbs in normal form: all but the last are from 0 up to 2**32."""
-    found, carry = [], np.int64(0)
+    found: list[Numbers] = []
+    carry = np.zeros_like(limbs[0])
     for limb in limbs[:-1]:
         whole = limb + carry
         found.append(whole & _MASK)

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.incremental.circuit.changes import (
-    Numbers,
     consolidated,
     joined,
     keys,
@@ -21,7 +20,7 @@ from penstock.incremental.circuit.changes import (
     weights,
 )
 from penstock.incremental.circuit.expressions import evaluated
-from penstock.incremental.circuit.row_identity import Flags, Keys, grouped
+from penstock.incremental.circuit.row_identity import Flags, Keys, Numbers, grouped
 from penstock.incremental.circuit.state import Arrangement, State
 from penstock.native.steps import Step
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.incremental.circuit.changes import (
-    Numbers,
     consolidated,
     joined,
     keys,
@@ -19,7 +18,7 @@ from penstock.incremental.circuit.changes import (
     weights,
 )
 from penstock.incremental.circuit.expressions import evaluated
-from penstock.incremental.circuit.row_identity import Flags, grouped
+from penstock.incremental.circuit.row_identity import Flags, Numbers, grouped
 from penstock.incremental.circuit.state import Arrangement, State
 from penstock.native.steps import Step
 

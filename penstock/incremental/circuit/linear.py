@@ -23,6 +23,15 @@ class Linear:
 
 
 @dataclass(frozen=True)
+class Given(Linear):
+    """The rows of an input: its changes are given."""
+
+    def step(self, changes: Sequence[pa.Table], state: State) -> pa.Table:
+        """Return them."""
+        return changes[0]
+
+
+@dataclass(frozen=True)
 class Expressions(Linear):
     """Projections and filters, one after the other, as one query."""
 

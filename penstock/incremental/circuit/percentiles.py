@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.incremental.circuit.changes import (
-    Numbers,
     consolidated,
     joined,
     keys,
@@ -18,7 +17,7 @@ from penstock.incremental.circuit.changes import (
     weights,
 )
 from penstock.incremental.circuit.ordering import OrderBy, sorted_positions
-from penstock.incremental.circuit.row_identity import grouped
+from penstock.incremental.circuit.row_identity import Numbers, grouped
 from penstock.incremental.circuit.state import Arrangement, State
 
 

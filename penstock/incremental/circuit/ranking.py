@@ -29,8 +29,7 @@ class First:
     def of(self, rows: pa.Table, groups: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Return the positions of the chosen rows, how many of each, and their ranks; each row counts by its weight."""
         main = [code for one in self.by for code in one.codes(rows)]
-        rest = [code for name in self.then for code in OrderBy(name).codes(rows)]
-        order = sorted_positions(groups, [*main, *rest])
+        order = self._order(rows, groups, main)
         group, weight = groups[order], weights(rows)[order]
         starts = _firsts([group])
         ahead = np.cumsum(weight) - weight
@@ -47,6 +46,15 @@ class First:
             ranks = number - (number[starts][np.cumsum(_flags(starts, len(order))) - 1] if len(order) else 0) + 1
         chosen = np.flatnonzero((ranks <= self.n) & (weight > 0))
         return order[chosen], weight[chosen], ranks[chosen]
+
+    def _order(self, rows: pa.Table, groups: Numbers, main: list[Numbers]) -> Numbers:
+        """Return the positions of rows in order; other columns decide only where there are rows that are equal."""
+        order = sorted_positions(groups, main)
+        ahead = {one.column for one in self.by}
+        then = [name for name in self.then if name not in ahead]
+        if not then or len(_firsts([groups[order], *(code[order] for code in main)])) == len(order):
+            return order
+        return sorted_positions(groups, [*main, *(code for name in then for code in OrderBy(name).codes(rows))])
 
 
 def _firsts(codes: Sequence[Numbers]) -> Numbers:

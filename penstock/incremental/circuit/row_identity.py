@@ -147,8 +147,12 @@ def _flags(nulls: Flags | None, positions: Numbers) -> Flags:
 
 
 def _codes(texts: pa.Array) -> Numbers:
+    """Return the places of texts in their order, so that groups do not depend on the order of rows."""
     coded = texts.dictionary_encode(null_encoding="encode")
-    found: Numbers = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    order = pc.sort_indices(coded.dictionary).to_numpy()
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    found: Numbers = places[coded.indices.to_numpy(zero_copy_only=False)]
     return found
 
 

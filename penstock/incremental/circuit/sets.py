@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.incremental.circuit.changes import WEIGHT, Numbers, joined, keys, taken, values_of, weighted, weights
-from penstock.incremental.circuit.row_identity import grouped
+from penstock.incremental.circuit.changes import WEIGHT, joined, keys, taken, values_of, weighted, weights
+from penstock.incremental.circuit.row_identity import Numbers, grouped
 from penstock.incremental.circuit.state import Arrangement, State
 
 LEFT, RIGHT = "__penstock_left", "__penstock_right"
@@ -66,15 +66,16 @@ class CountedRows:
         left, right = np.maximum(left, 0), np.maximum(right, 0)
         match self.kind:
             case "distinct":
-                return (left > 0).astype(np.int64)
+                found = left > 0
             case "except":
-                return ((left > 0) & (right == 0)).astype(np.int64)
-            case "except all":
-                return np.maximum(left - right, 0)
+                found = (left > 0) & (right == 0)
             case "intersect":
-                return ((left > 0) & (right > 0)).astype(np.int64)
+                found = (left > 0) & (right > 0)
+            case "except all":
+                found = np.maximum(left - right, 0)
             case _:
-                return np.minimum(left, right)
+                found = np.minimum(left, right)
+        return found.astype(np.int64)
 
 
 def counted_schema(schema: pa.Schema) -> pa.Schema:

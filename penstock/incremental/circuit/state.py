@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from penstock.incremental.circuit.changes import (
     WEIGHT,
-    Numbers,
     joined,
     keys,
     summed,
@@ -23,7 +22,7 @@ from penstock.incremental.circuit.changes import (
     values_of,
     weights,
 )
-from penstock.incremental.circuit.row_identity import grouped
+from penstock.incremental.circuit.row_identity import Numbers, grouped
 from penstock.keyed.store.bucket_store import BucketStore, Touched
 from penstock.keyed.store.groups import ALWAYS, Groups, StateRows, empty_groups, merged
 from penstock.keyed.store.groups import grouped as as_groups

@@ -125,9 +125,8 @@ class TopRows:
         """Return the first rows of each node."""
         by_key = keys(rows, self.first.keys)
         ids = grouped(by_key, by_key.hashes()).ids
-        if level:
-            _, ids = np.unique(np.stack([ids, self._prefixes(rows, level)]), axis=1, return_inverse=True)
-        positions, counts, _ = self.first.of(rows, ids.reshape(-1))
+        nodes = (ids << (_FAN_OUT_BITS * level)) | self._prefixes(rows, level)
+        positions, counts, _ = self.first.of(rows, nodes)
         return weighted(taken(rows, positions), counts)
 
     def _shown(self, rows: pa.Table) -> pa.Table:

@@ -38,7 +38,9 @@ def logs_of(relation: Relation) -> set[str]:
 def table(given: Input, rows: Sequence[tuple[Row, int]]) -> pa.Table:
     schema = given.schema.nullable().arrow
     columns = [pa.array([row[number] for row, _ in rows], one.type) for number, one in enumerate(schema)]
-    return pa.table([*columns, pa.array([n for _, n in rows], pa.int64())], schema=schema.append(pa.field(WEIGHT, pa.int64())))
+    return pa.table(
+        [*columns, pa.array([n for _, n in rows], pa.int64())], schema=schema.append(pa.field(WEIGHT, pa.int64()))
+    )
 
 
 @dataclass

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.errors import BadValue, ExpressionFailed
+from penstock.incremental.circuit.changes import WEIGHT
+from penstock.incremental.circuit.circuit import Circuit
+from penstock.incremental.circuit.state import MemoryState, row_count
 from penstock.plan.relations import (
     Aggregate,
     Distinct,
@@ -23,7 +31,7 @@ from penstock.plan.relations import (
     Union,
 )
 from penstock.schema import Schema
-from tests.incremental.circuit.harness import Epoch, check, retraction
+from tests.incremental.circuit.harness import Epoch, check, retraction, table
 
 NAN, INF = float("nan"), float("inf")
 A = Input("a", Schema("k int, s string, n bigint, d decimal(10,2), x double, t timestamp"))
@@ -140,3 +148,43 @@ def test_the_last_row_of_each_key_wins() -> None:
     harness.folder = None
     harness.run({"log": [((key, "", 0, True), 1) for key in (1, 2, None)]})
     assert sum(harness.state_rows().values()) == 0
+
+
+def test_a_deletion_from_a_bag_takes_out_one_equal_row_if_there_is_one() -> None:
+    circuit, state = Circuit(Latest(LOG, (), ("k",), "gone")), MemoryState()
+    rows = [(1, True), (1, False), (1, False), (2, False), (2, True), (2, True), (2, False)]
+    log = table(LOG, [((key, "", 0, gone), 1) for key, gone in rows])
+    found = {row["k"]: row[WEIGHT] for row in circuit.step({"log": log}, state).to_pylist()}
+    assert found == {1: 2, 2: 1}
+    more = table(LOG, [((1, "", 0, True), 1)] * 3)
+    assert circuit.step({"log": more}, state).to_pylist() == [{"k": 1, WEIGHT: -2}]
+    assert row_count(state, range(circuit.stores)) == {0: 1}
+
+
+def test_an_expression_that_fails_names_operator_expression_and_row() -> None:
+    circuit = Circuit(Filter(Project(A, (("r", "100 / n"), ("s", "s"))), "r > 1"))
+    rows = table(A, [(a(1, "fine", 5), 1), (a(1, "wrong", 0), 1)])
+    with pytest.raises(ExpressionFailed, match=r"project .*100 / n.*'wrong'"):
+        circuit.step({"a": rows}, MemoryState())
+
+
+def test_a_sum_that_is_too_large_names_the_aggregate() -> None:
+    circuit, state = Circuit(Aggregate(A, (), (("t", "sum(n)"),))), MemoryState()
+    rows = table(A, [(a(1, "x", 2**62), 3)])
+    with pytest.raises(ExpressionFailed, match=r"aggregate: .sum\(n\). failed"):
+        circuit.step({"a": rows}, state)
+
+
+def test_an_input_that_is_not_there_is_refused() -> None:
+    with pytest.raises(BadValue, match="unknown input 'x'"):
+        Circuit(A).step({"x": table(A, [])}, MemoryState())
+
+
+def test_a_circuit_runs_where_the_sql_parser_is_not_loaded(tmp_path: Path) -> None:
+    """Spark starts many processes: imports are most of their time."""
+    (tmp_path / "circuit").write_bytes(pickle.dumps(Circuit(RELATIONS["aggregate"])))
+    code = (
+        f"import pickle, sys; pickle.load(open({str(tmp_path / 'circuit')!r}, 'rb')); print('sqlglot' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
