@@ -192,7 +192,7 @@ class Stream(Flow):
         """
         lifetime = None if ttl is None else micros(ttl, "ttl")
         values = None if value is None else as_names(value)
-        relation, stream = latest(self.node, self.name, as_names(key), values, remove, lifetime)
+        relation, stream = latest(self.node, as_names(key), values, remove, lifetime)
         return View(relation, (stream,))
 
     def side(self, output: str) -> Stream:

@@ -11,6 +11,7 @@ from penstock.argument_checks import On
 from penstock.contracts import Sink
 from penstock.errors import BadValue, PipelineError, UnknownColumn, choices
 from penstock.flows import Names, Output, as_names, checked_name, named_columns, selected
+from penstock.plan.graph import reads_in, upstream
 from penstock.plan.operators import stateless
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.views import CHANGE, EXPIRED, MaintainView, ViewInput
@@ -161,7 +162,7 @@ def maintained(view: Relational, replaces: tuple[str, ...] | None) -> MaintainVi
         streams=tuple(stream.node for stream in view.streams),
         names=tuple(stream.name for stream in view.streams),
         relation=view.relation,
-        ttls=ttls if any(ttls) else (),
+        ttls=ttls if any(ttl is not None for ttl in ttls) else (),
         replaces=replaces,
         name=view.given_name,
     )
@@ -187,9 +188,10 @@ def written(
 
 
 def latest(
-    node: Node, name: str, key: tuple[str, ...], value: tuple[str, ...] | None, remove: str | None, ttl_us: int | None
+    node: Node, key: tuple[str, ...], value: tuple[str, ...] | None, remove: str | None, ttl_us: int | None
 ) -> tuple[Relation, ViewInput]:
     """Return a stream as a relation; where rows expire, they come a second time to be removed."""
+    name = node.name or "+".join(read.default_name for read in reads_in(upstream(node)))
     if ttl_us is None:
         return Latest(Input(name, node.schema), key, value, remove), ViewInput(name, node, ttl_us)
     given = Input(name, Schema((*node.schema.fields, Field(EXPIRED, "boolean", nullable=False))))

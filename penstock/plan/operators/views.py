@@ -11,7 +11,7 @@ from penstock.plan.operators.node import SINCE_LATER, Node
 from penstock.plan.operators.stateless import final_only
 from penstock.plan.operators.view_partitioning import Division, OneBucket, divided
 from penstock.plan.operators.view_state import bounds_of, kept_by
-from penstock.plan.relations import Input, Relation
+from penstock.plan.relations import Input, Latest, Relation
 from penstock.schema import Field, Schema
 
 # Of an input whose rows have a time to live: whether this row takes out one that has expired.
@@ -91,7 +91,7 @@ class MaintainView(Node):
     @property
     def over_all_time(self) -> bool:
         """Unless rows leave by their time."""
-        return not any(self._ttls)
+        return all(ttl is None for ttl in self._ttls)
 
     @property
     def sets_timers(self) -> bool:
@@ -124,11 +124,13 @@ class MaintainView(Node):
         places = {name: f"input {number}" for number, name in enumerate(self.names)}
         meaning = {}
         for number, one in enumerate(self.relation.operators):
-            detail = one.schema.nullable().ddl if isinstance(one, Input) else one.detail
-            meaning[f"{number} {one.kind}"] = detail
+            # Of an input the columns count that the operator after it stores.
+            stored = f" ({one.schema.nullable().ddl})" if isinstance(one, Latest) else ""
+            meaning[f"{number} {one.kind}"] = places[one.name] if isinstance(one, Input) else f"{one.detail}{stored}"
         division = self.division
         by = "one bucket" if isinstance(division, OneBucket) else _division_text(division, places)
-        times = {f"ttl of {name}": span_text(us) for name, us in zip(self.names, self._ttls, strict=True) if us}
+        ttls = zip(self.names, self._ttls, strict=True)
+        times = {f"ttl of {places[name]}": span_text(us) for name, us in ttls if us is not None}
         return {"relation": self._shape, **meaning, "divided by": by, **times}
 
     @property

@@ -214,3 +214,31 @@ def test_rows_without_a_key_leave_one_by_one(settings: Settings) -> None:
             state[row["v"]] = row["n"]
     assert state == {2: 1}
     assert [row["n"] for row in out["collect"] if row["v"] == 7][:2] == [4, 2]
+
+
+def test_a_view_follows_the_final_results_of_windows(settings: Settings) -> None:
+    rows = ps.from_items([], "k string, v bigint, ts timestamp").named("rows").event_time("ts", "0s")
+    windows = rows.key_by("k").window(ps.tumbling("10s")).aggregate(total="sum(v)")
+    view = windows.view(["k", "window_start"], "total").group_by("k").aggregate(best="max(total)", n="count(*)")
+    given = [{"k": "ab"[n % 2], "v": n, "ts": at(n)} for n in range(40)]
+    out = run_to_end(
+        ps.Pipeline("p", view.to(ps.collect())), {"rows": [*given[:25], EOF, *given[25:]]}, settings=settings
+    )
+    last = {row["k"]: (row["best"], row["n"]) for row in out["collect"]}
+    assert last == {"a": (30 + 32 + 34 + 36 + 38, 4), "b": (31 + 33 + 35 + 37 + 39, 4)}
+
+
+def test_a_view_of_a_stream_with_event_time_needs_no_watermark(settings: Settings) -> None:
+    rows = ps.from_items([], "k string, v bigint, ts timestamp").named("rows").event_time("ts", "0s")
+    late = [{"k": "a", "v": 1, "ts": at(100)}, EOF, {"k": "a", "v": 2, "ts": at(0)}]
+    out = run_to_end(ps.Pipeline("p", rows.view("k", "v").to(ps.collect())), {"rows": late}, settings=settings)
+    assert [(row["v"], row["_change"]) for row in out["collect"]] == [(1, "insert"), (2, "update")]
+    assert out.counts["view"].rows_in == 2
+
+
+def test_changes_are_a_stream_like_any_other(settings: Settings) -> None:
+    feed = bids(epochs=3)
+    best = view_of(feed).group_by("auction").aggregate(best="max(price)").named("best")
+    again = best.changes().view("auction", "best", remove="_change = 'delete'").aggregate(total="sum(best)")
+    query = "SELECT sum(best)::BIGINT AS total FROM (SELECT auction, max(price) AS best FROM bids GROUP BY auction)"
+    check(run(again, [feed], settings), query, [feed], ())
