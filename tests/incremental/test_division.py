@@ -19,7 +19,7 @@ from tests.incremental.circuit.random_relations import epochs, relations
 
 BUCKETS = 5
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
-_MANY = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck), phases=_PHASES)
+_MANY = settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck), phases=_PHASES)
 
 
 @_MANY

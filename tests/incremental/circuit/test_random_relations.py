@@ -13,18 +13,27 @@ from tests.incremental.circuit.random_relations import epochs, relations
 
 # Shrinking takes minutes, for each step computes some ten relations; the operators of the relation are printed.
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
-_SLOW = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck), phases=_PHASES)
+_FEW = settings(deadline=None, max_examples=10, suppress_health_check=list(HealthCheck), phases=_PHASES)
+_SOME = settings(_FEW, max_examples=20)
+_MANY = settings(_FEW, max_examples=300)
 
-_FEW = settings(_SLOW, max_examples=25)
+
+@pytest.mark.slow
+@_MANY
+@given(relations(), epochs())
+def test_each_epoch_of_many_is_what_recomputing_gives(relation: Relation, changes: list[Epoch]) -> None:
+    harness = check(relation, changes)
+    harness.run(retraction(harness.history, {"log": lambda row: (*row[:-1], True)}))
+    assert harness.rows_that_stay or sum(harness.state_rows().values()) == 0
 
 
-@_SLOW
+@_SOME
 @given(relations(), epochs())
 def test_each_epoch_is_what_recomputing_gives(relation: Relation, changes: list[Epoch]) -> None:
     check(relation, changes)
 
 
-@_SLOW
+@_SOME
 @given(relations(), epochs())
 def test_nothing_is_left_when_all_is_retracted(relation: Relation, changes: list[Epoch]) -> None:
     harness = check(relation, changes, in_bucket=False)
@@ -33,7 +42,7 @@ def test_nothing_is_left_when_all_is_retracted(relation: Relation, changes: list
     assert harness.rows_that_stay or sum(harness.state_rows().values()) == 0
 
 
-@_SLOW
+@_SOME
 @given(relations(), epochs(most=4))
 def test_how_changes_are_cut_into_epochs_does_not_matter(relation: Relation, changes: list[Epoch]) -> None:
     harness = check(relation, changes, in_bucket=False)
@@ -72,7 +81,7 @@ def test_rows_with_the_same_hash_are_not_confused(relation: Relation, changes: l
     check(relation, changes)
 
 
-@_SLOW
+@_SOME
 @given(relations())
 def test_a_relation_is_written_as_json_and_read_again(relation: Relation) -> None:
     again = relation_from_json(relation_to_json(relation))
