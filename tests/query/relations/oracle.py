@@ -26,7 +26,7 @@ from penstock.schema import Field, Schema, quoted
 from tests.query.relations.recomputed import column_list, duckdb_schema
 
 REMOVED = "removed"
-_SMALL = 30
+_SMALL, _FEW = 30, 3
 Rows = list[dict[str, Any]]
 Epoch = Mapping[str, Rows]
 
@@ -170,7 +170,9 @@ def epochs_of(
     """
     chance = Random(seed)
     made: list[dict[str, Rows]] = [{} for _ in range(count)]
-    for name, given in rows.items():
+    for name, all_rows in rows.items():
+        # A fraction of TPC-H's data has keys twice.
+        given = list({_key(row, keys[name]): row for row in all_rows}.values())
         shuffled = chance.sample(given, len(given))
         begin = round(len(shuffled) * first) if len(given) > _SMALL else len(given)
         there, later = shuffled[:begin], shuffled[begin:]
@@ -178,8 +180,9 @@ def epochs_of(
         share = -(-len(later) // max(1, count - 1))
         for number in range(1, count):
             new = later[(number - 1) * share : number * share]
-            old = chance.sample(there, max(2, len(there) // 15))
-            gone, changed = old[: len(old) // 3 + 1], old[len(old) // 3 + 1 :]
+            old = chance.sample(there, min(len(there), max(2, len(there) // 15)))
+            least = len(old) // 3 + 1 if len(there) > _FEW else 0
+            gone, changed = old[:least], old[least:]
             updates = [_updated(row, chance.choice(given), keys[name]) for row in changed]
             kept = {_key(row, keys[name]): row for row in there}
             for row in gone:
