@@ -28,10 +28,13 @@ class Expiry:
     ttl_us: int
     mark: str
 
-    def expired_and(self, rows: pa.Table, time: str, state: State, watermark_us: int, *, ended: bool) -> pa.Table:
+    def expired_and(
+        self, rows: pa.Table, time: str, state: State, watermark_us: int, *, ended: bool
+    ) -> tuple[pa.Table, int]:
         """Return the rows that have expired, marked, and then the rows that came, without their `time`.
 
-        A row that is too old when it comes is left out. At the end of input nothing expires any more.
+        A row that is too old when it comes is left out; also returned is how many are. At the end of input nothing
+        expires any more.
         """
         leaves_at = rows.column(time).cast(pa.int64()).to_numpy() + (self.ttl_us + 1)
         fresh = leaves_at > watermark_us if not ended else np.ones(len(leaves_at), bool)
@@ -51,7 +54,7 @@ class Expiry:
         after = taken(both, kept)
         times = after.column(_LEAVES_AT).to_numpy()
         state.put(self.number, store.replaced(touched, [StateRows(after, both_hashes[kept], event=times)]).advanced())
-        return self._marked([(taken(both, left), True), (new, False)])
+        return self._marked([(taken(both, left), True), (new, False)]), int(np.count_nonzero(~fresh))
 
     def next_due(self, state: State) -> int | None:
         """Return the event time at which the next row leaves."""

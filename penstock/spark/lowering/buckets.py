@@ -55,6 +55,7 @@ class Invocation:
 
     `watermark_us` is that of this epoch: what is due up to it is due now. The two timers are the event time and the
     processing time at which the bucket has to be called even if nothing is due. `ended`: no row will ever come.
+    The step counts in `filtered` the rows that it leaves out.
     """
 
     bucket: int
@@ -65,6 +66,7 @@ class Invocation:
     ended: bool = False
     next_event_timer_us: int | None = None
     next_processing_timer_us: int | None = None
+    filtered: int = 0
 
 
 class Step(Protocol):
@@ -134,6 +136,7 @@ def _results(
         *shapes,
         extra_us=context.extra_us(node) - lag_us(node),
         node=name,
+        counted_as=context.name(node),
         label=label,
         staging=context.staging,
         shifted_clock=context.shifted_clock,
@@ -216,6 +219,7 @@ class _Worker:
     made: pa.Schema
     extra_us: int
     node: str
+    counted_as: str
     label: str
     staging: Staging
     shifted_clock: Folder | None
@@ -254,6 +258,9 @@ class _Worker:
             error.node = error.node or self.label
             self.staging.put_error(current_epoch(), error)
             raise
+        if call.filtered:
+            counts = {self.counted_as: {"filtered": call.filtered}}
+            self.staging.put_counts(current_epoch(), f"filtered={self.counted_as}={call.bucket}", counts)
         after = call.store.size
         grown = (None, 0, after.rows - before.rows, after.bytes - before.bytes)
         yield pd.DataFrame([*((*one, 0, 0) for one in made), grown], columns=list(MADE.names))

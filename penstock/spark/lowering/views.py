@@ -129,7 +129,8 @@ class ViewStep:
         for number, (name, expiry) in enumerate(zip(self.names, self.expiries, strict=True)):
             rows = self._rows(call.rows, number)
             if expiry is not None:
-                rows = expiry.expired_and(rows, EVENT_TIME, state, call.watermark_us, ended=call.ended)
+                rows, left_out = expiry.expired_and(rows, EVENT_TIME, state, call.watermark_us, ended=call.ended)
+                call.filtered += left_out
             elif EVENT_TIME in rows.column_names:
                 rows = rows.drop_columns([EVENT_TIME])
             given[name] = rows

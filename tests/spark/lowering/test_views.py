@@ -198,6 +198,8 @@ def test_rows_leave_a_view_when_their_time_to_live_has_passed(settings: Settings
     assert (1, 3) in found
     assert (0, None) in found
     assert found[-1] == (1, 5)
+    counts = out.counts["view"]
+    assert (counts.rows_in, counts.used, counts.filtered) == (6, 5, 1)
 
 
 def test_rows_without_a_key_leave_one_by_one(settings: Settings) -> None:
