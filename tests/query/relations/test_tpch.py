@@ -13,8 +13,8 @@ import pytest
 from tests.query.relations.oracle import Oracle, Tables, by_table, emptied, epochs_of, run
 from tests.query.relations.tpch import KEYS, data, queries, schemas
 
-# Spark divides decimals exactly, which the engine of views does not.
-DIVIDES = ("q8", "q14", "q17")
+# These divide decimals, or multiply them to more digits than there are: Spark rounds there, and views refuse it.
+ROUNDED = ("q1", "q8", "q14", "q17")
 # A single row of all rows is there also of none: sums of nothing, and what is compared with them.
 OF_ALL_ROWS = {"q6": 1, "q14": 1, "q17": 1, "q19": 1, "q11": 2, "q15": 2, "q22": 2}
 
@@ -39,8 +39,8 @@ def test_a_query_is_what_duckdb_finds_after_every_epoch(name: str) -> None:
 @pytest.mark.parametrize("money", ["double", "decimal(12,2)"])
 @pytest.mark.parametrize("name", queries())
 def test_a_query_does_not_depend_on_which_input_comes_first(name: str, money: str) -> None:
-    if name in DIVIDES and money != "double":
-        pytest.skip("never: a view does not divide decimals; cast to double")
+    if name in ROUNDED and money != "double":
+        pytest.skip("never: a view does not round decimals; cast to double")
     for order in (tuple(KEYS), tuple(reversed(KEYS))):
         tables = Tables(schemas(money), KEYS)
         oracle = Oracle(queries()[name], tables)
