@@ -6,7 +6,7 @@ READY   := $(VENV)/.ready
 DOCS    := $(VENV)/.docs
 EXTRAS  := charts,state,dev
 RUNS    ?= 20
-WORKERS ?= 3
+WORKERS ?= 2
 CHROMIUM ?= /usr/bin/chromium
 PAGES   := penstock/dashboard/static/index.html
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -37,7 +37,7 @@ screenshots: $(READY) $(PAGES) ## Take the pictures of the dashboard in docs/ima
 demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by row
 	$(BIN)/penstock demo
 
-# More at a time than there are cores: much of a test is waiting for processes. A file's tests stay together, for they share servers.
+# As many as cores: three took no less time. A file's tests stay together, for they share servers.
 test: $(READY) pages ## Run the tests
 	@$(MAKE) --no-print-directory browser || true
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15
