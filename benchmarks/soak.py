@@ -66,7 +66,10 @@ def draw(made: Mapping[str, Any], path: Path) -> None:
     FigureCanvasAgg(picture)
     for number, name in enumerate(("seconds", "files", "bytes"), start=1):
         axes = picture.add_subplot(3, 1, number)
-        axes.plot(made["series"][name], color="#0b7285", linewidth=0.8)
+        values = made["series"][name]
+        # Files and bytes are counted after some of the epochs only.
+        step = made["settings"]["epochs"] / len(values)
+        axes.plot([step * place for place in range(len(values))], values, color="#0b7285", linewidth=0.8)
         axes.set(ylabel=name, ylim=(0, None))
         axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("epoch")
