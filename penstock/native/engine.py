@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.errors import ExpressionFailed
 from penstock.native.fallible_expressions import WHY, failed_rows, reasons
 from penstock.native.steps import INPUT, Step, compose
+from penstock.plan.operators.node import OWN_COLUMNS
 
 if TYPE_CHECKING:
     import duckdb
@@ -63,7 +64,8 @@ _HINT = f"{_TRY}; or reject such rows: Pipeline(..., rejected_to=sink)"
 
 
 def _failure(step: Step, why: str, row: pa.Table) -> ExpressionFailed:
-    message = f"{why}; the input row was {row.to_pylist()[0]}"
+    shown = {name: value for name, value in row.to_pylist()[0].items() if not name.startswith(OWN_COLUMNS)}
+    message = f"{why}; the input row was {shown}"
     return ExpressionFailed(message, node=f"{step.kind} '{step.node}'", hint=_HINT)
 
 

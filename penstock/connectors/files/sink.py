@@ -97,7 +97,10 @@ class FileSink(Sink):
 
         if not whole:
             message = f"files '{self.name}' cannot delete rows, as a view does"
-            hint = "pass whole=True: a file with the whole view; or write the changes: view.changes().to(files(...))"
+            hint = (
+                "pass whole=True, in SQL whole = 'true', for a file with the whole view; or write the changes: "
+                "view.changes().to(files(...))"
+            )
             raise BadValue(message, hint=hint)
         if self.format != "parquet" or self.partition_by or self.guarantee != "exactly_once":
             message = f"files '{self.name}': a whole view is one Parquet file, exactly once"

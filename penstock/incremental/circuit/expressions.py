@@ -9,6 +9,12 @@ from penstock.incremental.circuit.changes import WEIGHT
 from penstock.native import engine
 from penstock.native.steps import INPUT, Step, compose
 
+# A row of a view cannot be rejected: others were computed from it in earlier epochs.
+_HINT = (
+    "use the try_ form of what failed, such as try_divide: it gives null; or reject such rows on the stream, "
+    "before .view()"
+)
+
 
 def evaluated(chain: tuple[Step, ...], rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Run steps over rows, and return their result with this schema; the order of rows stays."""
@@ -18,7 +24,9 @@ def evaluated(chain: tuple[Step, ...], rows: pa.Table, schema: pa.Schema) -> pa.
         found = connection.sql(compose(chain)).to_arrow_table()
     except engine.database().Error as error:
         connection.unregister(INPUT)
-        raise engine.failed(chain, None, rows, error) from error
+        found = engine.failed(chain, None, rows, error)
+        found.hint = _HINT
+        raise found from error
     connection.unregister(INPUT)
     return without_negative_zeros(found if found.schema.equals(schema) else found.cast(schema))
 

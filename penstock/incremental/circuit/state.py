@@ -18,9 +18,7 @@ from penstock.incremental.circuit.changes import (
     joined,
     keys,
     summed,
-    taken,
     values_of,
-    weights,
 )
 from penstock.incremental.circuit.row_identity import Numbers, grouped
 from penstock.keyed.store.bucket_store import BucketStore, Touched
@@ -137,16 +135,3 @@ class Arrangement:
 def with_weight(schema: pa.Schema) -> pa.Schema:
     """Return the columns of rows, and their weight."""
     return schema.append(pa.field(WEIGHT, pa.int64()))
-
-
-__all__ = [
-    "Arrangement",
-    "Found",
-    "MemoryState",
-    "MemoryStore",
-    "State",
-    "row_count",
-    "taken",
-    "weights",
-    "with_weight",
-]

@@ -31,7 +31,7 @@ def _join(relation: Join) -> str:
 @kept_by.register
 def _aggregate(relation: Aggregate) -> str:
     whose = f"of each {', '.join(relation.keys)}" if relation.keys else "of all rows"
-    return f"stores the aggregates {whose}, and for min, max and the like the values that they are of"
+    return f"stores the aggregates {whose}, and all values of those that cannot be subtracted, such as min and max"
 
 
 @kept_by.register

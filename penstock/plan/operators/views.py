@@ -156,7 +156,7 @@ class MaintainView(Node):
         if isinstance(division, OneBucket):
             lines.append(f"one bucket, so one task: {division.why}")
         else:
-            lines.append(f"divided by {_division_text(division, {})}")
+            lines.append(f"rows are divided over buckets: {_division_text(division, {})}")
         return (*lines, *(f"bound: {text}" for text, bounded in bounds_of(self.relation, ttls) if bounded))
 
     @property

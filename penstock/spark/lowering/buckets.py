@@ -129,15 +129,32 @@ def _results(
 ) -> PackedFrame:
     given = input_schema(frame, node, context)
     made = Schema((*output.fields, Field(EVENT_TIME, "timestamp"))) if timed else output
-    shapes = given.nullable().arrow, made.nullable().arrow
-    name, label = context.graph.own_name(node), context.graph.label(node)
-    worker = _Worker(
+    worker = _worker(step, given, made, context, node, opened)
+    blobs = (
+        frame.select(*map(column, BLOB.names))
+        if node in context.packed
+        else _packed(frame, keys, worker, context.buckets)
+    )
+    if context.timers is not None:
+        blobs = blobs.unionByName(_fired(context.timers, worker.node))
+    has_time = EVENT_TIME in given.names
+    if has_time:
+        blobs = blobs.withColumn("at", known_to_spark(column("at"), "at"))
+    timeout = GroupStateTimeout.EventTimeTimeout if has_time else GroupStateTimeout.NoTimeout
+    results = blobs.groupBy(BUCKET).applyInPandasWithState(worker.invoke, MADE.ddl, _STATE, context.mode, timeout)
+    # The filter drops what is said of state. It also turns Spark's rows into the kind that an Arrow function takes.
+    return PackedFrame(context.measured(results, node).filter(F.col("data").isNotNull()), made)
+
+
+def _worker(step: Step, given: Schema, made: Schema, context: Context, node: Node, opened: Opened) -> _Worker:
+    return _Worker(
         step,
-        *shapes,
+        given.nullable().arrow,
+        made.nullable().arrow,
         extra_us=context.extra_us(node) - lag_us(node),
-        node=name,
+        node=context.graph.own_name(node),
         counted_as=context.name(node),
-        label=label,
+        label=context.graph.label(node),
         staging=context.staging,
         shifted_clock=context.shifted_clock,
         first_us=context.first_us,
@@ -148,20 +165,6 @@ def _results(
         tail_bytes=int(os.environ.get(TAIL_VARIABLE, TAIL_BYTES)),
         opened=opened,
     )
-    blobs = (
-        frame.select(*map(column, BLOB.names))
-        if node in context.packed
-        else _packed(frame, keys, worker, context.buckets)
-    )
-    if context.timers is not None:
-        blobs = blobs.unionByName(_fired(context.timers, name))
-    has_time = EVENT_TIME in given.names
-    if has_time:
-        blobs = blobs.withColumn("at", known_to_spark(column("at"), "at"))
-    timeout = GroupStateTimeout.EventTimeTimeout if has_time else GroupStateTimeout.NoTimeout
-    results = blobs.groupBy(BUCKET).applyInPandasWithState(worker.invoke, MADE.ddl, _STATE, context.mode, timeout)
-    # The filter drops what is said of state. It also turns Spark's rows into the kind that an Arrow function takes.
-    return PackedFrame(context.measured(results, node).filter(F.col("data").isNotNull()), made)
 
 
 def _unpacked(results: PackedFrame, context: Context, *, timed: bool) -> DataFrame:

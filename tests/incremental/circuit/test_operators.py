@@ -164,8 +164,10 @@ def test_a_deletion_from_a_bag_takes_out_one_equal_row_if_there_is_one() -> None
 def test_an_expression_that_fails_names_operator_expression_and_row() -> None:
     circuit = Circuit(Filter(Project(A, (("r", "100 / n"), ("s", "s"))), "r > 1"))
     rows = table(A, [(a(1, "fine", 5), 1), (a(1, "wrong", 0), 1)])
-    with pytest.raises(ExpressionFailed, match=r"project .*100 / n.*'wrong'"):
+    with pytest.raises(ExpressionFailed, match=r"project .*100 / n.*'wrong'") as failed:
         circuit.step({"a": rows}, MemoryState())
+    assert WEIGHT not in str(failed.value)
+    assert "before .view()" in (failed.value.hint or "")
 
 
 def test_a_sum_that_is_too_large_names_the_aggregate() -> None:
