@@ -29,7 +29,7 @@ _SIGN = "__penstock_sign"
 
 @dataclass(frozen=True)
 class Part:
-    """An operator inside of an aggregate, over rows of which none of `needed` is null.
+    """An operator inside of an aggregate, over the rows where no column of `needed` is null.
 
     `columns` are what it is given: (its name there, its name among the inputs of the aggregate). If it has a `value`,
     its result has one row for each group, and that column of it goes to the column `target` of the state. Otherwise its

@@ -108,7 +108,7 @@ def ranked(
     name = call_of(window.this)
     if rank is None:
         hint = f"read it in a subquery: SELECT * FROM (SELECT ..., {name}() OVER (...) AS rn FROM t) WHERE rn <= 3"
-        refuse(f"{text_of(window)} has no bound: a change would number all rows after it anew", hint)
+        refuse(f"{text_of(window)} has no bound: a change would give every row after it another number", hint)
     if window.args.get("spec"):
         refuse(f"{text_of(window)} has a frame", "leave ROWS or RANGE out")
     keys: list[str] = [*extra]
