@@ -13,12 +13,17 @@ def to_stream(table: pa.Table, compression: Literal["lz4"] | None = None) -> byt
     >>> from_stream(to_stream(pa.table({"a": [1, 2]}))).to_pydict()
     {'a': [1, 2]}
     """
+    data: bytes = stream_buffer(table, compression).to_pybytes()
+    return data
+
+
+def stream_buffer(table: pa.Table, compression: Literal["lz4"] | None = None) -> pa.Buffer:
+    """Return what `to_stream` does, without a copy."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return sink.getvalue()
 
 
 def from_stream(data: bytes | pa.Buffer) -> pa.Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -10,13 +9,14 @@ import pyarrow as pa
 from penstock.incremental.circuit.accumulators import Accumulator, Result, What
 from penstock.incremental.circuit.aggregates import ROWS, SUM, GroupedAggregate, Part
 from penstock.incremental.circuit.changes import WEIGHT
+from penstock.incremental.circuit.operator import Operator
 from penstock.incremental.circuit.ordering import OrderBy
 from penstock.incremental.circuit.percentiles import Percentiles
 from penstock.incremental.circuit.ranking import First
 from penstock.incremental.circuit.sets import CountedRows, counted_schema
 from penstock.incremental.circuit.sql_steps import column_list, made_step, rows_schema
-from penstock.incremental.circuit.state import Arrangement, with_weight
-from penstock.incremental.circuit.top import TopRows, top_schemas
+from penstock.incremental.circuit.state import with_weight
+from penstock.incremental.circuit.top_compiler import NewArrangement, top_operator
 from penstock.native.steps import quote
 from penstock.plan.relations import Aggregate
 from penstock.plan.relations.aggregate_calls import ORDERED, SPREADS, Call
@@ -26,7 +26,6 @@ from penstock.schema import Field, Schema, arrow_type, bare, quoted
 _ARGUMENT = "__penstock_x"
 _VALUE = "__penstock_v"
 _SPECIAL: tuple[What, ...] = ("nan", "inf", "-inf")
-NewArrangement = Callable[[pa.Schema, Iterable[str]], Arrangement]
 
 
 @dataclass
@@ -65,11 +64,11 @@ class _Sums:
         return made.what, made.column
 
 
-def compiled_aggregate(relation: Aggregate, arrangement: NewArrangement) -> GroupedAggregate:
-    """Return the operator of an aggregate."""
+def compiled_aggregate(relation: Aggregate, arrangement: NewArrangement, *, append_only: bool) -> GroupedAggregate:
+    """Return the operator of an aggregate; `append_only` if no row is ever taken out of its input."""
     given, calls = relation.input.schema, relation.calls
     inputs, sums = _Inputs(given), _Sums()
-    made = _Calls(relation, inputs, sums, arrangement)
+    made = _Calls(relation, inputs, sums, arrangement, append_only)
     values = [(calls.column(number), made.value(call)) for number, call in enumerate(calls.calls)]
     keys = [*rows_schema(given)]
     by_key = [one for name in relation.keys for one in keys if one.name == name]
@@ -111,8 +110,11 @@ def _sum_fields(sums: _Sums) -> list[pa.Field]:
 class _Calls:
     """Turns calls into results of accumulators, or of parts."""
 
-    def __init__(self, relation: Aggregate, inputs: _Inputs, sums: _Sums, arrangement: NewArrangement) -> None:
+    def __init__(
+        self, relation: Aggregate, inputs: _Inputs, sums: _Sums, arrangement: NewArrangement, append_only: bool
+    ) -> None:
         self.relation, self.inputs, self.sums, self.arrangement = relation, inputs, sums, arrangement
+        self.append_only = append_only
         self.parts: list[Part] = []
         self.value_fields: list[pa.Field] = []
 
@@ -162,10 +164,9 @@ class _Calls:
         sources = [self.inputs.column(_guarded(call, one)) for one in call.arguments]
         order = sources[-1]
         by = OrderBy(order, descending=call.name.startswith("max"))
-        fields = self._fields(sources)
+        fields = with_weight(self._fields(sources))
         first = First(self.relation.keys, 1, (by,), tuple(sources))
-        nodes, roots = (self.arrangement(one, self.relation.keys) for one in top_schemas(fields, self.relation.keys))
-        operator = TopRows(with_weight(fields), nodes, roots, first, None)
+        operator = top_operator(fields, fields, first, None, self.arrangement, append_only=self.append_only)
         return self._valued(operator, sources, [order], sources[0], call)
 
     def _percentile(self, call: Call) -> str:
@@ -178,9 +179,7 @@ class _Calls:
         operator = Percentiles(made, state, source, by, call.options[0], exact)
         return self._valued(operator, [source], [source], source, call)
 
-    def _valued(
-        self, operator: TopRows | Percentiles, sources: list[str], needed: list[str], value: str, call: Call
-    ) -> str:
+    def _valued(self, operator: Operator, sources: list[str], needed: list[str], value: str, call: Call) -> str:
         target = f"{_VALUE}{len(self.value_fields)}"
         self.value_fields.append(pa.field(target, arrow_type(call.type)))
         self._part(operator, sources, needed, target, value)
@@ -188,7 +187,7 @@ class _Calls:
 
     def _part(
         self,
-        operator: CountedRows | TopRows | Percentiles,
+        operator: Operator,
         sources: list[str],
         needed: list[str],
         target: str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,10 +23,11 @@ class Circuit:
     A circuit can be pickled; a process that only runs it does not load the SQL parser.
     """
 
-    def __init__(self, relation: Relation) -> None:
+    def __init__(self, relation: Relation, append_only: Collection[str] = ()) -> None:
+        """Compile a relation; no row is ever taken out of the inputs named in `append_only`."""
         from penstock.incremental.circuit.compiler import compiled  # tasks do not load the SQL parser
 
-        self._wired: tuple[Wired, ...] = compiled(relation)
+        self._wired: tuple[Wired, ...] = compiled(relation, append_only)
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import singledispatchmethod
 
@@ -21,7 +21,7 @@ from penstock.incremental.circuit.ranking import First
 from penstock.incremental.circuit.sets import CountedRows, counted_schema
 from penstock.incremental.circuit.sql_steps import column_list, made_step, rows_schema
 from penstock.incremental.circuit.state import Arrangement, with_weight
-from penstock.incremental.circuit.top import TopRows, top_schemas
+from penstock.incremental.circuit.top_compiler import top_operator
 from penstock.native.steps import quote
 from penstock.native.translate import expression
 from penstock.plan.relations import (
@@ -38,22 +38,27 @@ from penstock.plan.relations import (
     Top,
     Union,
 )
+from penstock.plan.relations.append_only import append_only
 from penstock.plan.sql_expressions.expression import scalar
 from penstock.schema import Field, Schema, bare
 
 ORDER = "__penstock_order"
 
 
-def compiled(relation: Relation) -> tuple[Wired, ...]:
-    """Return the operators of a relation, each after its inputs; the last one gives the result."""
-    compiler = _Compiler(relation)
+def compiled(relation: Relation, append_only: Collection[str] = ()) -> tuple[Wired, ...]:
+    """Return the operators of a relation, each after its inputs; the last one gives the result.
+
+    No row is ever taken out of the inputs named in `append_only`.
+    """
+    compiler = _Compiler(relation, append_only)
     for one in relation.operators:
         compiler.add(one)
     return tuple(compiler.wired)
 
 
 class _Compiler:
-    def __init__(self, relation: Relation) -> None:
+    def __init__(self, relation: Relation, append_only: Collection[str]) -> None:
+        self._append_only = append_only
         self.wired: list[Wired] = []
         self._numbers: dict[Relation, int] = {}
         self._arrangements = 0
@@ -168,11 +173,13 @@ class _Compiler:
             for one, by in zip(relation.inputs, on, strict=True)
         )
         made = with_weight(rows_schema(relation.schema))
-        return self.wire(relation, JoinedRows(made, relation.how, pairs, left, right))
+        appended = tuple(append_only(one, self._append_only) for one in relation.inputs)
+        return self.wire(relation, JoinedRows(made, relation.how, pairs, left, right, appended))
 
     @compile.register
     def _aggregate(self, relation: Aggregate) -> int:
-        return self.wire(relation, compiled_aggregate(relation, self.arrangement))
+        appended = append_only(relation.input, self._append_only)
+        return self.wire(relation, compiled_aggregate(relation, self.arrangement, append_only=appended))
 
     @compile.register
     def _top(self, relation: Top) -> int:
@@ -196,7 +203,6 @@ class _Compiler:
             before = self.wire(relation, Expressions(rows, chain=(step,)), [before])
         first = First(relation.keys, relation.n, tuple(by), tuple(names), relation.ties)
         made = with_weight(rows_schema(relation.schema))
-        nodes, roots = (
-            self.arrangement(one, relation.keys) for one in top_schemas(pa.schema([*rows][:-1]), relation.keys)
-        )
-        return self.wire(relation, TopRows(made, nodes, roots, first, relation.rank), [before])
+        appended = append_only(relation.input, self._append_only)
+        operator = top_operator(made, rows, first, relation.rank, self.arrangement, append_only=appended)
+        return self.wire(relation, operator, [before])

@@ -115,13 +115,17 @@ class Pairs:
 
 @dataclass(frozen=True)
 class JoinedRows:
-    """A join: it reads and writes only the groups of the keys that changed."""
+    """A join: it reads and writes only the groups of the keys that changed.
+
+    `append_only` says of each side whether no row is ever taken out of it: then equal rows need not be counted.
+    """
 
     schema: pa.Schema
     how: How
     pairs: Pairs
     left: Arrangement
     right: Arrangement
+    append_only: tuple[bool, ...] = (False, False)
     runs_without_changes: bool = False
 
     @property
@@ -134,7 +138,7 @@ class JoinedRows:
         made: list[pa.Table] = []
         sides = []
         for number, (arrangement, changed) in enumerate(zip(self.arrangements, changes, strict=True)):
-            one = side(consolidated(changed), arrangement.keys)
+            one = side(changed if self.append_only[number] else consolidated(changed), arrangement.keys)
             null = one.keys.has_null()
             if null.any():
                 # A null key matches nothing, so that its row is not stored.
@@ -212,7 +216,9 @@ class JoinedRows:
 
     def _added(self, arrangement: Arrangement, changed: Side, state: State) -> tuple[Side, Side]:
         """Add the change of a side; return all rows of its keys, before and after."""
-        found, rows, hashes = arrangement.add(state, changed.rows, changed.hashes)
+        appends = self.append_only[self.arrangements.index(arrangement)]
+        add = arrangement.append if appends else arrangement.add
+        found, rows, hashes = add(state, changed.rows, changed.hashes)
         return side(found.rows, arrangement.keys, found.hashes), side(rows, arrangement.keys, hashes)
 
 

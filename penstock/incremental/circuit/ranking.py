@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.incremental.circuit.changes import weights
+from penstock.incremental.circuit.changes import taken, weighted, weights
 from penstock.incremental.circuit.ordering import OrderBy, sorted_positions
 from penstock.incremental.circuit.row_identity import Numbers
 
@@ -55,6 +55,16 @@ class First:
         if not then or len(_firsts([groups[order], *(code[order] for code in main)])) == len(order):
             return order
         return sorted_positions(groups, [*main, *(code for name in then for code in OrderBy(name).codes(rows))])
+
+
+def ranked(rows: pa.Table, ranks: Numbers, first: First, rank: str, schema: pa.Schema) -> pa.Table:
+    """Return chosen rows in a schema with the column `rank`; each of several equal rows has a rank of its own."""
+    counts = weights(rows)
+    if first.ties == "row_number" and bool((counts > 1).any()):
+        again = np.repeat(np.arange(len(counts)), counts)
+        within = np.arange(len(again)) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows, ranks = weighted(taken(rows, again), np.ones(len(again), np.int64)), ranks[again] + within
+    return rows.append_column(rank, pa.array(ranks, pa.int32())).select(schema.names)
 
 
 def _firsts(codes: Sequence[Numbers]) -> Numbers:

@@ -121,7 +121,15 @@ def grouped(keys: Keys, hashes: Numbers) -> Grouping:
     if not len(keys.columns):
         # Without columns all rows are equal.
         return Grouping(np.zeros(keys.rows, np.int64), np.zeros(min(keys.rows, 1), np.int64))
-    _, firsts, ids = np.unique(hashes, return_index=True, return_inverse=True)
+    order = np.argsort(hashes)
+    in_order = hashes[order]
+    differs = np.ones(len(order), bool)
+    np.not_equal(in_order[1:], in_order[:-1], out=differs[1:])
+    starts = np.flatnonzero(differs)
+    # Equal hashes are in any order; the first row of each is the smallest of their positions.
+    firsts = np.minimum.reduceat(order, starts) if len(order) else order
+    ids = np.empty(len(order), np.int64)
+    ids[order] = np.cumsum(differs) - 1
     if len(firsts) < len(ids):
         first_of = firsts[ids]
         again = np.flatnonzero(first_of != np.arange(len(ids)))

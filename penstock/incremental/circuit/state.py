@@ -120,6 +120,14 @@ class Arrangement:
         """Return the hash of each row's key."""
         return keys(rows, self.keys).hashes()
 
+    def append(self, state: State, rows: pa.Table, hashes: Numbers) -> tuple[Found, pa.Table, Numbers]:
+        """Add rows as `add` does, if none is ever taken out: equal ones need not be found."""
+        found = self.read(state, hashes)
+        both = joined([found.rows, rows]) if found.rows.num_rows else rows
+        all_hashes = np.concatenate([found.hashes, hashes])
+        self.replace(state, found, both, all_hashes)
+        return found, both, all_hashes
+
     def add(self, state: State, changes: pa.Table, hashes: Numbers) -> tuple[Found, pa.Table, Numbers]:
         """Add changes to rows that have weights; return what was there, and what is there now, with hashes."""
         found = self.read(state, hashes)

@@ -22,7 +22,7 @@ from penstock.incremental.circuit.changes import (
     weighted,
     weights,
 )
-from penstock.incremental.circuit.ranking import First
+from penstock.incremental.circuit.ranking import First, ranked
 from penstock.incremental.circuit.row_identity import Grouping, Keys, Numbers, grouped
 from penstock.incremental.circuit.state import Arrangement, Found, State, with_weight
 
@@ -133,16 +133,10 @@ class TopRows:
         """Return the first rows of each root as the result has them."""
         by_key = keys(rows, self.first.keys)
         positions, counts, ranks = self.first.of(rows, grouped(by_key, by_key.hashes()).ids)
-        names = [name for name in self.schema.names if name in rows.column_names]
+        chosen = weighted(taken(rows, positions), counts)
         if self.rank is None:
-            return weighted(taken(rows.select(names), positions), counts)
-        if self.first.ties == "row_number" and bool((counts > 1).any()):
-            # Each of several equal rows has a rank of its own.
-            again = np.repeat(np.arange(len(counts)), counts)
-            within = np.arange(len(again)) - np.repeat(np.cumsum(counts) - counts, counts)
-            positions, ranks, counts = positions[again], ranks[again] + within, np.ones(len(again), np.int64)
-        made = weighted(taken(rows.select(names), positions), counts)
-        return made.append_column(self.rank, pa.array(ranks, pa.int32())).select(self.schema.names)
+            return chosen.select(self.schema.names)
+        return ranked(chosen, ranks, self.first, self.rank, self.schema)
 
     # --- sizes and depths ---
 

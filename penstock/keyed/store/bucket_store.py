@@ -22,6 +22,7 @@ from penstock.keyed.store.groups import (
     StateRows,
     TimeIndex,
     concatenated,
+    distinct,
     empty_groups,
     grouped,
     merged,
@@ -110,7 +111,7 @@ class BucketStore:
 
     def read(self, hashes: Numbers) -> Touched:
         """Return the groups of these hashes; each hash may be given several times."""
-        wanted = np.unique(hashes)
+        wanted = distinct(hashes)
         left, live, with_rows = wanted, [], 0
         for part in self._parts():
             if not len(left):
@@ -144,7 +145,7 @@ class BucketStore:
                     hashes = run.hashes[index.positions[head:end]]
                     found.append(hashes[~_replaced(hashes, newer)])
             newer.append(run)
-        return np.unique(np.concatenate(found))
+        return distinct(np.concatenate(found))
 
     def everything(self) -> Groups:
         """Return all groups that are there."""

@@ -10,21 +10,25 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.keyed.store.groups import NEVER, Groups, Numbers, TimeIndex
-from penstock.values.arrow_stream import from_stream, to_stream
+from penstock.values.arrow_stream import from_stream, stream_buffer
 
 _ALIGN = 64
 _LENGTH = 4
 _TIMES = ("event", "processing", "expires")
 
 
-def encode(groups: Groups, about: Mapping[str, Any], *, indexed: bool) -> bytes:
-    """Return groups and a header as bytes; with `indexed` the time indexes are stored too."""
+def encode(groups: Groups, about: Mapping[str, Any], *, indexed: bool) -> list[memoryview]:
+    """Return groups and a header as pieces of bytes; with `indexed` the time indexes are stored too."""
     arrays = dict(_arrays(groups, indexed=indexed))
-    sections = [*(array.tobytes() for array in arrays.values()), *map(to_stream, groups.tables)]
+    sections = [*map(_bytes_of, arrays.values()), *(memoryview(stream_buffer(table)) for table in groups.tables)]
     sizes = [len(one) for one in sections]
     header = json.dumps({**about, "arrays": [*arrays], "sizes": sizes}, separators=(",", ":")).encode()
-    parts = [len(header).to_bytes(_LENGTH, "little") + header, *sections]
-    return b"".join(part.ljust(_padded(len(part)), b"\0") for part in parts)
+    parts = [memoryview(len(header).to_bytes(_LENGTH, "little") + header), *sections]
+    return [piece for part in parts for piece in (part, memoryview(bytes(_padded(len(part)) - len(part))))]
+
+
+def _bytes_of(numbers: Numbers) -> memoryview:
+    return np.ascontiguousarray(numbers).data.cast("B") if len(numbers) else memoryview(b"")
 
 
 def decode(data: pa.Buffer) -> tuple[Groups, dict[str, Any]]:

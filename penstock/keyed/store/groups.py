@@ -149,18 +149,19 @@ class StateRows:
 
 def grouped(parts: Sequence[StateRows], deleted: Numbers) -> Groups:
     """Return groups of new rows; those of `deleted` that have no rows are deleted groups."""
-    hashes = np.unique(np.concatenate([*(part.hashes for part in parts), deleted]))
+    orders = [np.argsort(part.hashes, kind="stable") for part in parts]
+    sorted_hashes = [part.hashes[order] for part, order in zip(parts, orders, strict=True)]
+    firsts_of = [_starts(one) for one in sorted_hashes]
+    hashes = _united([one[firsts] for one, firsts in zip(sorted_hashes, firsts_of, strict=True)], deleted)
     event, processing = (np.full(len(hashes), NEVER) for _ in range(2))
     expires = np.full(len(hashes), ALWAYS)
     tables, starts = [], []
-    for part in parts:
-        order = np.argsort(part.hashes, kind="stable")
-        in_order = part.hashes[order]
+    for part, order, in_order, firsts in zip(parts, orders, sorted_hashes, firsts_of, strict=True):
         tables.append(_take(part.table, order))
-        starts.append(np.searchsorted(in_order, hashes))
+        every = len(firsts) == len(hashes)
+        starts.append(firsts if every else np.searchsorted(in_order, hashes))
         if len(order):
-            firsts = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
-            at = np.searchsorted(hashes, in_order[firsts])
+            at = slice(None) if every else np.searchsorted(hashes, in_order[firsts])
             if part.event is not None:
                 event[at] = np.minimum(event[at], np.minimum.reduceat(part.event[order], firsts))
             if part.processing is not None:
@@ -170,6 +171,33 @@ def grouped(parts: Sequence[StateRows], deleted: Numbers) -> Groups:
             else:
                 expires[at] = np.maximum(expires[at], np.maximum.reduceat(part.expires[order], firsts))
     return Groups(hashes, event, processing, expires, tuple(tables), tuple(starts))
+
+
+def distinct(numbers: Numbers) -> Numbers:
+    """Return each number once, in order; sorting is faster than NumPy's `unique`, which has a hash table.
+
+    >>> distinct(np.array([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    in_order = np.sort(numbers)
+    return in_order[_starts(in_order)]
+
+
+def _starts(in_order: Numbers) -> Numbers:
+    """Return the positions of numbers in order that differ from the one before."""
+    differs = np.ones(len(in_order), bool)
+    np.not_equal(in_order[1:], in_order[:-1], out=differs[1:])
+    return np.flatnonzero(differs)
+
+
+def _united(parts: Sequence[Numbers], deleted: Numbers) -> Numbers:
+    """Return the numbers of parts that are in order, and of `deleted`, each once."""
+    if len(parts) == 1 and len(parts[0]):
+        (own,) = parts
+        places = np.minimum(np.searchsorted(own, deleted), len(own) - 1)
+        missing = deleted[own[places] != deleted]
+        return distinct(np.concatenate([own, missing])) if len(missing) else own
+    return distinct(np.concatenate([*parts, deleted]))
 
 
 def merged(parts: Sequence[Groups], *, oldest: bool, expired_us: int) -> Groups:

@@ -66,7 +66,7 @@ class Manifest:
             "owner": self.owner,
             "home": self.home,
         }
-        return VERSION + encode(self.tail, about, indexed=False)
+        return b"".join([VERSION, *encode(self.tail, about, indexed=False)])
 
 
 def manifest_from(state: bytes | None) -> Manifest:

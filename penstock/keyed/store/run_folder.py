@@ -44,10 +44,12 @@ class RunFolder:
     def write(self, groups: Groups, epoch: int, beside: Sequence[RunEntry], owner: str = "") -> RunEntry:
         """Write a run durably, and return its entry; `beside` are the runs that the manifest will have beside it."""
         about = {"epoch": epoch, "beside": [[one.name, one.size, one.checksum] for one in beside]}
-        body = MAGIC + encode(groups, about, indexed=True)
-        checksum = crc32c.crc32c(body)
+        body = [memoryview(MAGIC), *encode(groups, about, indexed=True)]
+        checksum = 0
+        for piece in body:
+            checksum = crc32c.crc32c(piece, checksum)
         name = f"{epoch}-{owner}{uuid.uuid4().hex[:16]}{SUFFIX}"
-        data = body + checksum.to_bytes(_CHECKSUM, "little")
+        data = b"".join([*body, checksum.to_bytes(_CHECKSUM, "little")])
         self.folder.write(name, data)
         if self.folder.local is None:
             LocalFolder(self._cache).write(name, data, sync=False)

@@ -13,7 +13,8 @@ from penstock.errors import CheckpointDamaged
 from penstock.keyed.store.bucket_store import BucketStore, RunSettings, StateSize
 from penstock.keyed.store.run_folder import RunFolder
 
-VERSION = b"\x03".ljust(64, b"\0")
+# In version 3 keys of several streams were in other buckets, and the first rows of groups had other tables.
+VERSION = b"\x04".ljust(64, b"\0")
 _ALIGN = 64
 _LENGTH = 4
 _LEAST_TAIL = 4 << 10
@@ -104,8 +105,9 @@ class StoreSet:
 
 def _split(state: bytes) -> dict[int, _Stored]:
     if state[: len(VERSION)] != VERSION:
-        message = f"state begins with {state[:8]!r}, which is not the state of a view"
-        raise CheckpointDamaged(message, hint="run the version of Penstock that wrote it")
+        message = f"state begins with {state[:8]!r}, which is not the state of a view of this version of Penstock"
+        hint = "run the version that wrote it, or build the view again from its sources in a new checkpoint"
+        raise CheckpointDamaged(message, hint=hint)
     at = len(VERSION)
     size = int.from_bytes(state[at : at + _LENGTH], "little")
     entries = json.loads(state[at + _LENGTH : at + _LENGTH + size])

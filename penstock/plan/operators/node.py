@@ -215,6 +215,10 @@ class Node:
         """The columns by which its state is divided, and its rows are exchanged."""
         return ()
 
+    def packed_by(self, stream: Node) -> tuple[str, ...] | None:
+        """Return the columns by which a scan can pack the rows of one of its inputs; None if it cannot."""
+        return self.state_keys if self.packs_rows else None
+
     @property
     def state_bound(self) -> str | None:
         """What removes entries from its state, in words; None if nothing does."""

@@ -2,51 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import singledispatch
 
 from penstock.durations import span_text
 from penstock.plan.relations import Aggregate, Distinct, Except, Intersect, Join, Latest, Relation, Top
+from penstock.plan.relations.append_only import append_only
 
 
 @singledispatch
-def kept_by(relation: Relation) -> str:
-    """Return what an operator stores."""
+def kept_by(relation: Relation, inputs: Collection[str]) -> str:
+    """Return what an operator stores; no row is ever taken out of the inputs with these names."""
     return "stores nothing"
 
 
 @kept_by.register
-def _latest(relation: Latest) -> str:
+def _latest(relation: Latest, inputs: Collection[str]) -> str:
     if relation.key:
         return f"stores the last row of each {', '.join(relation.key)}"
     return "stores each different row and how often it came" if relation.remove else "stores nothing"
 
 
 @kept_by.register
-def _join(relation: Join) -> str:
+def _join(relation: Join, inputs: Collection[str]) -> str:
     by = ", ".join(left for left, _ in relation.on)
     return f"stores the rows of both sides{f', by {by}' if by else ''}"
 
 
 @kept_by.register
-def _aggregate(relation: Aggregate) -> str:
+def _aggregate(relation: Aggregate, inputs: Collection[str]) -> str:
     whose = f"of each {', '.join(relation.keys)}" if relation.keys else "of all rows"
-    return f"stores the aggregates {whose}, and all values of those that cannot be subtracted, such as min and max"
+    others = "such as percentiles" if append_only(relation.input, inputs) else "such as min and max"
+    return f"stores the aggregates {whose}, and all values of those that cannot be subtracted, {others}"
 
 
 @kept_by.register
-def _top(relation: Top) -> str:
+def _top(relation: Top, inputs: Collection[str]) -> str:
+    if append_only(relation.input, inputs):
+        whose = f" of each {', '.join(relation.keys)}" if relation.keys else ""
+        return f"stores the first {relation.n} rows{whose}: none is ever taken out"
     return f"stores all rows{f', by {chr(44).join(relation.keys)}' if relation.keys else ''}"
 
 
 @kept_by.register
-def _distinct(relation: Distinct) -> str:
+def _distinct(relation: Distinct, inputs: Collection[str]) -> str:
     return "stores each different row and how often it is there"
 
 
 @kept_by.register(Except)
 @kept_by.register(Intersect)
-def _two_sets(relation: Except | Intersect) -> str:
+def _two_sets(relation: Except | Intersect, inputs: Collection[str]) -> str:
     return "stores each different row and how often either side has it"
 
 

@@ -103,15 +103,20 @@ class MaintainView(Node):
         """The columns by which the rows of each stream are divided, or why they are not."""
         return divided(self.relation)
 
-    @property
-    def packs_rows(self) -> bool:  # type: ignore[override]
-        """A scan can pack the rows of a single stream; their event time is left out only where Spark sees them."""
-        return len(self.streams) == 1 and bool(self.state_keys) and self.streams[0].event_time != self.over_all_time
+    def packed_by(self, stream: Node) -> tuple[str, ...] | None:
+        """A scan leaves out no event time, so that a stream has to have one if, and only if, it is needed."""
+        single = len(self.streams) == 1
+        fits = stream.event_time != self.over_all_time if single else self.over_all_time and not stream.event_time
+        return self.divided_by(self.streams.index(stream)) if fits and self.streams.count(stream) == 1 else None
 
     @property
     def state_keys(self) -> tuple[str, ...]:
         """Those of the first stream."""
-        return () if isinstance(self.division, OneBucket) else self.division[self.names[0]]
+        return self.divided_by(0)
+
+    def divided_by(self, number: int) -> tuple[str, ...]:
+        """Return the columns by which the rows of a stream are divided; none if all are in one bucket."""
+        return () if isinstance(self.division, OneBucket) else self.division[self.names[number]]
 
     @property
     def group_columns(self) -> tuple[str, ...]:
@@ -150,7 +155,8 @@ class MaintainView(Node):
         """What each operator stores and what bounds that, and how rows are divided."""
         ttls = dict(zip(self.names, self._ttls, strict=True))
         lines = [
-            f"{number} {one.kind} {one.detail}: {kept_by(one)}" for number, one in enumerate(self.relation.operators)
+            f"{number} {one.kind} {one.detail}: {kept_by(one, self.names)}"
+            for number, one in enumerate(self.relation.operators)
         ]
         division = self.division
         if isinstance(division, OneBucket):

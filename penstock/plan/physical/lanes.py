@@ -95,35 +95,39 @@ def _prefix(graph: Graph, read: Read, reasons: dict[Node, str]) -> Prefix:
     joined = _join_after(graph, last)
     if joined is not None and event_times_in(chain):
         return Prefix(read, tuple(chain), late=joined, late_side=joined.sides[joined.inputs.index(last)])
-    return _ending(read, tuple(chain), _only_consumer(graph, last), reasons)
+    return _ending(read, tuple(chain), _consumer(graph, last), reasons)
 
 
 def _ending(read: Read, chain: tuple[Node, ...], after: Node | None, reasons: dict[Node, str]) -> Prefix:
     """Return the prefix, with late rows split off and the partial aggregate of the next node where possible."""
     if after is None or not after.stateful:
         return Prefix(read, chain)
-    late = after if after.sides and event_times_in(chain) else None
-    if after.packs_rows:
-        return _packing(Prefix(read, chain, late=late, packed=after), reasons)
+    single = len(after.inputs) == 1
+    late = after if single and after.sides and event_times_in(chain) else None
+    prefix = Prefix(read, chain, late=late)
+    keys = after.packed_by(prefix.last)
+    if keys is not None:
+        return _packing(prefix, after, keys, reasons)
+    if not single:
+        return prefix
     split = _two_phase(after)
     if isinstance(split, str):
         reasons[after] = split
-        return Prefix(read, chain, late=late)
+        return prefix
     reasons.pop(after, None)
     # Only aggregates have two phases.
     return Prefix(read, chain, late=late, partial=cast("Aggregate", after), split=split)
 
 
-def _packing(prefix: Prefix, reasons: dict[Node, str]) -> Prefix:
-    """Return a prefix that packs rows by their keys, if these have types whose hash is the same in the scan."""
-    node = cast("Node", prefix.packed)
+def _packing(prefix: Prefix, node: Node, keys: tuple[str, ...], reasons: dict[Node, str]) -> Prefix:
+    """Return a prefix that packs rows for a node by keys, if their types have the same hash in the scan."""
     types = prefix.last.schema.types
-    other = [key for key in node.state_keys if types[key] not in KEY_TYPES]
+    other = [key for key in keys if types[key] not in KEY_TYPES]
     if other:
         reasons[node] = f"the key {other[0]} is {types[other[0]]}, whose hash is Spark's"
-        return replace(prefix, packed=None)
+        return prefix
     reasons.pop(node, None)
-    return prefix
+    return replace(prefix, packed=node)
 
 
 def _two_phase(node: Node) -> TwoPhaseAggregate | str:
@@ -133,15 +137,21 @@ def _two_phase(node: Node) -> TwoPhaseAggregate | str:
     return split if isinstance(split, str) else why_not_names(node.inputs[0].schema.names) or split
 
 
-def _only_consumer(graph: Graph, node: Node) -> Node | None:
+def _consumer(graph: Graph, node: Node) -> Node | None:
+    """Return the node that all rows of a node go to, and no other."""
     consumers = graph.main_consumers(node)
-    return consumers[0] if len(consumers) == 1 and len(consumers[0].inputs) == 1 else None
+    return consumers[0] if len(consumers) == 1 else None
+
+
+def _only_consumer(graph: Graph, node: Node) -> Node | None:
+    """Return the consumer of a node, if it has no other rows either."""
+    one = _consumer(graph, node)
+    return one if one is not None and len(one.inputs) == 1 else None
 
 
 def _join_after(graph: Graph, node: Node) -> Node | None:
     """Return the join of streams that a node's rows go to, all of them and as one side; each side has late rows."""
-    consumers = graph.main_consumers(node)
-    one = consumers[0] if len(consumers) == 1 else None
+    one = _consumer(graph, node)
     several = one is not None and len(one.inputs) == len(one.sides) > 1
     return one if one is not None and several and one.inputs.count(node) == 1 else None
 

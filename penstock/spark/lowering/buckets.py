@@ -45,6 +45,8 @@ OUTPUT_ROWS = 65_536
 # The part of a blob without rows: a timer that fires.
 _TIMER = -1
 _STATE = "state binary, ring_us bigint"
+# What blobs are put in order by, and their data.
+_PLACED = ("stream", "part", "number", "data")
 # For tests: state of any size is written to runs.
 TAIL_VARIABLE = "KEYED_TAIL_BYTES"
 
@@ -55,7 +57,8 @@ class Invocation:
 
     `watermark_us` is that of this epoch: what is due up to it is due now. The two timers are the event time and the
     processing time at which the bucket has to be called even if nothing is due. `ended`: no row will ever come.
-    The step counts in `filtered` the rows that it leaves out.
+    The step counts in `filtered` the rows that it leaves out. `rows` are those of the first input, `others`
+    those of further ones.
     """
 
     bucket: int
@@ -67,6 +70,24 @@ class Invocation:
     next_event_timer_us: int | None = None
     next_processing_timer_us: int | None = None
     filtered: int = 0
+    others: tuple[pa.Table, ...] = ()
+
+    @property
+    def streams(self) -> tuple[pa.Table, ...]:
+        """The rows of each input."""
+        return (self.rows, *self.others)
+
+
+@dataclass(frozen=True)
+class StreamRows:
+    """The rows of an input as a frame, packed already or with columns to divide them by; all are in bucket 0 without.
+
+    `schema` is that of the rows.
+    """
+
+    frame: DataFrame
+    schema: Schema
+    keys: Sequence[Column] | None = None
 
 
 class Step(Protocol):
@@ -82,7 +103,7 @@ class Step(Protocol):
 
 def input_schema(frame: DataFrame, node: Node, context: Context) -> Schema:
     """Return the columns of the rows that a node with buckets is given, whether they are packed or not."""
-    return context.packed.get(node) or schema_of(frame)
+    return context.packed_rows(node) or schema_of(frame)
 
 
 def bucketed(
@@ -94,31 +115,45 @@ def bucketed(
     node: Node,
     *,
     timed: bool,
-    opened: Opened = BucketStore.of,
 ) -> DataFrame:
-    """Run a step over every bucket of keys; with `timed`, what it gives has its event time, so windows can follow.
-
-    `opened` makes the store that the step is given from the bytes of its state.
-    """
-    results = _results(frame, keys, step, output, context, node, timed=timed, opened=opened)
+    """Run a step over every bucket of keys; with `timed`, what it gives has its event time, so windows can follow."""
+    results = _results([_single(frame, keys, context, node)], step, output, context, node, timed=timed)
     return _unpacked(results, context, timed=timed)
+
+
+def bucketed_streams(
+    streams: Sequence[StreamRows], step: Step, output: Schema, context: Context, node: Node, opened: Opened
+) -> DataFrame:
+    """Run a step over every bucket of the keys of several streams, whose results have no event time.
+
+    `opened` makes the store that the step is given from the bytes of its state. A sink may take the results packed.
+    """
+    return _counted(_results(streams, step, output, context, node, timed=False, opened=opened), context, node)
 
 
 def bucketed_results(
     frame: DataFrame, keys: Sequence[Column], step: Step, output: Schema, context: Context, node: Node
 ) -> DataFrame:
     """Run a step whose rows are the results of the node, with their event time; a sink may take them packed."""
-    results = _results(frame, keys, step, output, context, node, timed=True)
+    results = _results([_single(frame, keys, context, node)], step, output, context, node, timed=True)
+    return _counted(results, context, node, timed=True)
+
+
+def _single(frame: DataFrame, keys: Sequence[Column], context: Context, node: Node) -> StreamRows:
+    return StreamRows(frame, input_schema(frame, node, context), None if context.packed_rows(node) else keys)
+
+
+def _counted(results: PackedFrame, context: Context, node: Node, *, timed: bool = False) -> DataFrame:
+    """Count the rows of the results, packed and not."""
     if context.clock is None:
         # With a clock the results are united with its rows, also where no window follows: sources must stay the same.
         count = F.coalesce(F.sum("rows"), F.lit(0))
         context.packed_results[node] = PackedFrame(context.counted(results.frame, node, count=count), results.rows)
-    return context.counted(_unpacked(results, context, timed=True), node)
+    return context.counted(_unpacked(results, context, timed=timed), node)
 
 
 def _results(
-    frame: DataFrame,
-    keys: Sequence[Column],
+    streams: Sequence[StreamRows],
     step: Step,
     output: Schema,
     context: Context,
@@ -127,17 +162,14 @@ def _results(
     timed: bool,
     opened: Opened = BucketStore.of,
 ) -> PackedFrame:
-    given = input_schema(frame, node, context)
     made = Schema((*output.fields, Field(EVENT_TIME, "timestamp"))) if timed else output
-    worker = _worker(step, given, made, context, node, opened)
-    blobs = (
-        frame.select(*map(column, BLOB.names))
-        if node in context.packed
-        else _packed(frame, keys, worker, context.buckets)
-    )
+    worker = _worker(step, [one.schema for one in streams], made, context, node, opened)
+    blobs = _packed(streams[0], 0, worker, context.buckets)
+    for number, one in enumerate(streams[1:], 1):
+        blobs = blobs.unionByName(_packed(one, number, worker, context.buckets))
     if context.timers is not None:
         blobs = blobs.unionByName(_fired(context.timers, worker.node))
-    has_time = EVENT_TIME in given.names
+    has_time = any(EVENT_TIME in one.schema.names for one in streams)
     if has_time:
         blobs = blobs.withColumn("at", known_to_spark(column("at"), "at"))
     timeout = GroupStateTimeout.EventTimeTimeout if has_time else GroupStateTimeout.NoTimeout
@@ -146,10 +178,10 @@ def _results(
     return PackedFrame(context.measured(results, node).filter(F.col("data").isNotNull()), made)
 
 
-def _worker(step: Step, given: Schema, made: Schema, context: Context, node: Node, opened: Opened) -> _Worker:
+def _worker(step: Step, given: Sequence[Schema], made: Schema, context: Context, node: Node, opened: Opened) -> _Worker:
     return _Worker(
         step,
-        given.nullable().arrow,
+        tuple(schema.nullable().arrow for schema in given),
         made.nullable().arrow,
         extra_us=context.extra_us(node) - lag_us(node),
         node=context.graph.own_name(node),
@@ -178,10 +210,16 @@ def _unpacked(results: PackedFrame, context: Context, *, timed: bool) -> DataFra
     return _watermarked(rows, context) if timed else rows
 
 
-def _packed(frame: DataFrame, keys: Sequence[Column], worker: _Worker, buckets: int) -> DataFrame:
-    """Pack rows in a task of its own; the scan computes the same buckets (`key_hash.py`)."""
-    number = F.pmod(F.xxhash64(*keys), F.lit(buckets)) if keys else F.lit(0)
-    return map_in_arrow(frame.withColumn(BUCKET, number.cast("int")), worker.pack, BLOB.ddl)
+def _packed(stream: StreamRows, number: int, worker: _Worker, buckets: int) -> DataFrame:
+    """Pack the rows of a stream in a task of its own, unless the scan did, which computes the same buckets."""
+    if stream.keys is None:
+        return stream.frame.select(*map(column, BLOB.names))
+    bucket = F.pmod(F.xxhash64(*stream.keys), F.lit(buckets)) if stream.keys else F.lit(0)
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return worker.pack(number, batches)
+
+    return map_in_arrow(stream.frame.withColumn(BUCKET, bucket.cast("int")), pack, BLOB.ddl)
 
 
 def _ends_at(node: Node, context: Context) -> int:
@@ -195,7 +233,11 @@ def _fired(timers: DataFrame, node: str) -> DataFrame:
     nothing = {"at": "timestamp", "data": "binary"}
     nulls = [F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()]
     return mine.select(
-        F.col("bucket").alias(BUCKET), *nulls, F.lit(_TIMER).alias("part"), F.col("ended").cast("int").alias("number")
+        F.col("bucket").alias(BUCKET),
+        *nulls,
+        F.lit(0).alias("stream"),
+        F.lit(_TIMER).alias("part"),
+        F.col("ended").cast("int").alias("number"),
     )
 
 
@@ -218,7 +260,7 @@ class _Worker:
     """What a task needs: the step, and the shapes of what goes in and out."""
 
     step: Step
-    given: pa.Schema
+    given: tuple[pa.Schema, ...]
     made: pa.Schema
     extra_us: int
     node: str
@@ -234,23 +276,26 @@ class _Worker:
     tail_bytes: int = TAIL_BYTES
     opened: Opened = BucketStore.of
 
-    def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def pack(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Put the rows of each bucket into one blob."""
+        given = self.given[stream]
         for number, table in in_packs(batches):
-            rows = table.select(self.given.names).cast(self.given)
-            yield packed(rows, table.column(BUCKET).to_numpy(), current_partition(), number)
+            rows = table.select(given.names).cast(given)
+            yield packed(rows, table.column(BUCKET).to_numpy(), stream, current_partition(), number)
 
     def invoke(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         """Run the step over the rows and state of a bucket, and store its new state."""
-        blobs = [one for frame in frames for one in zip(frame["part"], frame["number"], frame["data"], strict=True)]
+        blobs = [one for frame in frames for one in zip(*(frame[name] for name in _PLACED), strict=True)]
         watermark_us = self._watermark_us(state)
+        rows, *others = self._streams(blobs)
         call = Invocation(
             bucket=int(key[0]),
-            rows=self._rows(blobs),
+            rows=rows,
+            others=tuple(others),
             store=self._opened(int(key[0]), bytes(state.get[0]) if state.exists else None),
             watermark_us=watermark_us,
             now_us=state.getCurrentProcessingTimeMs() * 1000 + clock_shift_us(self.shifted_clock),
-            ended=watermark_us >= self.ends_at_us or any((part, number) == (_TIMER, 1) for part, number, _ in blobs),
+            ended=watermark_us >= self.ends_at_us or any((part, number) == (_TIMER, 1) for _, part, number, _ in blobs),
         )
         before = call.store.size
         try:
@@ -275,11 +320,15 @@ class _Worker:
         found = _spark_watermark_us(state) + self.first_us + self.extra_us
         return max(found, FIRST_US + YEAR_US)
 
-    def _rows(self, blobs: list[tuple[int, int, bytes | None]]) -> pa.Table:
-        blobs.sort(key=lambda blob: blob[:2])
-        full = (data for _, _, data in blobs if data is not None)
-        batches = [pa.ipc.read_record_batch(pa.py_buffer(data), self.given) for data in full]
-        return _ordered(pa.Table.from_batches(batches, schema=self.given))
+    def _streams(self, blobs: list[tuple[int, int, int, bytes | None]]) -> tuple[pa.Table, ...]:
+        """Return the rows of each input."""
+        blobs.sort(key=lambda blob: blob[:3])
+        batches: list[list[pa.RecordBatch]] = [[] for _ in self.given]
+        for stream, _, _, data in blobs:
+            if data is not None:
+                batches[stream].append(pa.ipc.read_record_batch(pa.py_buffer(data), self.given[stream]))
+        tables = map(pa.Table.from_batches, batches, self.given)
+        return tuple(map(_ordered, tables))
 
     def _blob(self, table: pa.Table) -> bytes:
         return blob(table.select(self.made.names).cast(self.made).combine_chunks().to_batches()[0])

@@ -293,8 +293,9 @@ class _Compiler:
         if node is None:
             return None
         rows = Schema(tuple(field for field in given if field.name not in (TICK, ORIGIN)))
-        self.context.packed[node] = rows
-        return ScanPacker(node.state_keys, self.context.buckets, rows)
+        self.context.packed[prefix.last, node] = rows
+        keys = node.packed_by(prefix.last) or ()
+        return ScanPacker(keys, self.context.buckets, rows, node.inputs.index(prefix.last))
 
     def _scan(self, name: str, source: Source, schema: Schema, prefix: Prefix, *, carries: bool) -> DataFrame:
         source = EmptySource(source) if self.idle else source

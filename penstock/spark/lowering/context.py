@@ -35,8 +35,9 @@ class Context:
     """One query that is being compiled; `nodes` are those that it computes.
 
     `first_us` is the time that is zero in Spark. Where Python is not called, no row is staged. `partitioned`
-    are the event times that follow the slowest partition of their sources. `packed` are the nodes whose rows the scan
-    packs, with the columns of these; `packed_results` those whose results leave their buckets as they are.
+    are the event times that follow the slowest partition of their sources. `packed` are the columns of the rows that a
+    scan packs for a node, by the input they are of and the node; `packed_results` the nodes whose results leave their
+    buckets as they are.
     """
 
     spark: SparkSession
@@ -61,7 +62,7 @@ class Context:
     first_us: int = 0
     calls_python: bool = True
     partitioned: set[EventTime] = field(default_factory=set)
-    packed: dict[Node, Schema] = field(default_factory=dict)
+    packed: dict[tuple[Node, Node], Schema] = field(default_factory=dict)
     packed_results: dict[Node, PackedFrame] = field(default_factory=dict)
     frames: dict[Node, DataFrame] = field(default_factory=dict)
     _times: Counter[Node] = field(default_factory=Counter)
@@ -74,6 +75,10 @@ class Context:
     def again(self, node: Node) -> bool:
         """Say whether a node is lowered once more: then its rows were counted and staged already."""
         return self._times[node] > 1
+
+    def packed_rows(self, node: Node, number: int = 0) -> Schema | None:
+        """Return the columns of the rows of an input that a scan packs for a node; None if it does not."""
+        return self.packed.get((node.inputs[number], node))
 
     def runs_folder(self, node: Node) -> Folder | None:
         """Return the folder for the runs of a node's state."""

@@ -22,9 +22,10 @@ from penstock.spark.tasks.internal_columns import EVENT_TIME, PREFIX, TICK
 
 BUCKET = PREFIX + "bucket"
 PACK_BYTES = 32 << 20
-_TYPES = {BUCKET: "int", "at": "timestamp", "part": "int", "number": "int", "data": "binary"}
-# Blobs are put in order by the task that packed them, and their number there; `at` is for Spark's timeouts. Schemas are
-# not written as SQL here: tasks should not load its parser.
+_TYPES = {BUCKET: "int", "at": "timestamp", "stream": "int", "part": "int", "number": "int", "data": "binary"}
+# `stream` is which input of the operator the rows are of. Blobs of one are put in order by the task that packed them,
+# and their number there; `at` is for Spark's timeouts. Schemas are not written as SQL here: tasks should not load its
+# parser.
 BLOB = Schema(tuple(Field(name, kind) for name, kind in _TYPES.items()))
 # What leaves a bucket: blobs with rows that the step made, and how many; and one without, with how its state has grown.
 MADE = Schema(
@@ -36,7 +37,7 @@ _TIMES = (Field(EVENT_TIME, "timestamp"), Field(TICK, "boolean"))
 Buckets = npt.NDArray[np.int64]
 
 
-def packed(rows: pa.Table, buckets: Buckets, part: int, number: int) -> pa.RecordBatch:
+def packed(rows: pa.Table, buckets: Buckets, stream: int, part: int, number: int) -> pa.RecordBatch:
     """Return a blob for each bucket that has rows, which keep their order."""
     order = np.argsort(buckets, kind="stable")
     buckets = buckets[order]
@@ -48,8 +49,7 @@ def packed(rows: pa.Table, buckets: Buckets, part: int, number: int) -> pa.Recor
         pa.array(buckets[firsts], pa.int32()),
         # Spark needs a time for its timeouts, and drops rows older than the watermark; a null is never older.
         pa.nulls(len(parts), pa.timestamp("us", "UTC")),
-        pa.array([part] * len(parts), pa.int32()),
-        pa.array([number] * len(parts), pa.int32()),
+        *(pa.array([one] * len(parts), pa.int32()) for one in (stream, part, number)),
         pa.array([blob(one) for one in parts], pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_BLOB_ARROW)
@@ -92,6 +92,8 @@ class PackedFrame(NamedTuple):
 class ScanPacker:
     """Packs the rows of a scan by their keys; `rows` is what a blob has, `output` what leaves the scan.
 
+    They are input number `stream` of the operator. Without keys all are in bucket 0.
+
     Where rows have an event time, each blob carries the newest time of those that were packed with it, so that Spark's
     watermark follows. Rows that carry a declared time and nothing else leave as they are.
     """
@@ -99,6 +101,7 @@ class ScanPacker:
     keys: tuple[str, ...]
     buckets: int
     rows: Schema
+    stream: int = 0
 
     @property
     def output(self) -> Schema:
@@ -116,9 +119,10 @@ class ScanPacker:
                 yield self._packed(table, part, number)
 
     def _packed(self, table: pa.Table, part: int, number: int) -> pa.RecordBatch:
-        buckets = key_buckets([table.column(name).combine_chunks() for name in self.keys], self.buckets)
+        keys = [table.column(name).combine_chunks() for name in self.keys]
+        buckets = key_buckets(keys, self.buckets) if keys else np.zeros(table.num_rows, np.int64)
         rows = table.select(self.rows.names).cast(self.rows.nullable().arrow)
-        blobs = packed(rows, buckets, part, number)
+        blobs = packed(rows, buckets, self.stream, part, number)
         if EVENT_TIME not in self.rows.names:
             return blobs
         newest = pa.repeat(pc.max(table.column(EVENT_TIME)), blobs.num_rows)

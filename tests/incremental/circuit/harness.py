@@ -45,16 +45,20 @@ def table(given: Input, rows: Sequence[tuple[Row, int]]) -> pa.Table:
 
 @dataclass
 class Harness:
-    """One relation with its states; `stored` is what Spark would have stored of a bucket after the last epoch."""
+    """One relation with its states; `stored` is what Spark would have stored of a bucket after the last epoch.
+
+    With `append_only` no row is ever taken out of an input, and the circuit knows it.
+    """
 
     relation: Relation
     folder: Path | None = None
+    append_only: bool = False
     epoch: int = 0
     stored: bytes | None = None
     history: dict[str, list[tuple[Row, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.circuit = Circuit(self.relation)
+        self.circuit = Circuit(self.relation, inputs_of(self.relation) if self.append_only else ())
         self.memory = MemoryState()
         self.result = self.circuit.schema.empty_table()
 
@@ -128,11 +132,11 @@ def identical(one: pa.Table, other: pa.Table) -> bool:
     return one.schema.equals(other.schema) and str(one.to_pylist()) == str(other.to_pylist())
 
 
-def check(relation: Relation, epochs: Sequence[Epoch], *, in_bucket: bool = True) -> Harness:
+def check(relation: Relation, epochs: Sequence[Epoch], *, in_bucket: bool = True, append_only: bool = False) -> Harness:
     """Run epochs in memory and in a bucket; each must be what the judge finds."""
     folder = Path(tempfile.mkdtemp()) if in_bucket else None
     try:
-        harness = Harness(relation, folder)
+        harness = Harness(relation, folder, append_only)
         for epoch in epochs:
             harness.run(epoch)
         harness.state_rows()

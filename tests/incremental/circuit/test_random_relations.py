@@ -51,6 +51,23 @@ def test_how_changes_are_cut_into_epochs_does_not_matter(relation: Relation, cha
     assert identical(at_once.result, harness.result)
 
 
+@_SOME
+@given(relations(), epochs())
+def test_inputs_that_only_grow_need_less_state(relation: Relation, changes: list[Epoch]) -> None:
+    check(relation, [_additions(epoch) for epoch in changes], append_only=True)
+
+
+@pytest.mark.slow
+@_MANY
+@given(relations(), epochs())
+def test_many_relations_of_inputs_that_only_grow(relation: Relation, changes: list[Epoch]) -> None:
+    check(relation, [_additions(epoch) for epoch in changes], append_only=True)
+
+
+def _additions(epoch: Epoch) -> Epoch:
+    return {name: [(row, weight) for row, weight in rows if weight > 0] for name, rows in epoch.items()}
+
+
 @pytest.fixture
 def small_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of three rows have a tree."""
@@ -72,6 +89,13 @@ def collisions(monkeypatch: pytest.MonkeyPatch) -> None:
     """There are four hashes only."""
     hashes = Keys.hashes
     monkeypatch.setattr(Keys, "hashes", lambda self: hashes(self) & 3)
+
+
+@pytest.mark.usefixtures("collisions")
+@_FEW
+@given(relations(), epochs())
+def test_rows_of_inputs_that_only_grow_with_the_same_hash(relation: Relation, changes: list[Epoch]) -> None:
+    check(relation, [_additions(epoch) for epoch in changes], append_only=True)
 
 
 @pytest.mark.usefixtures("collisions")

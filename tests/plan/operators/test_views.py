@@ -7,6 +7,7 @@ import pytest
 import penstock as ps
 from penstock.errors import BadExpression, BadSchema, BadValue, MissingEventTime, UnknownColumn, UpdatingStream
 from penstock.plan.fingerprint import fingerprints, meaning
+from penstock.plan.physical.lanes import split_lanes
 from penstock.settings import Settings
 
 BIDS = "bid bigint, auction bigint, price bigint, ts timestamp"
@@ -83,3 +84,21 @@ def test_views_of_one_relation_share_a_node() -> None:
     table = view.to(ps.table("best", connection="sqlite:///x.db", mode="upsert"))
     both = ps.Pipeline("p", table, view.to(ps.topic("best")).named("best-topic"), view.to(ps.collect()))
     assert len(both.graph.stateful) == 1
+
+
+def test_the_scan_of_each_stream_packs_its_rows() -> None:
+    joined = bids().view("bid").join(bids(name="more").view("auction"), on="auction", suffix="_more")
+    timed = bids(name="timed").event_time("ts", max_delay="1s").view("auction").join(bids().view("bid"), on="auction")
+    for view, packed in ((joined, 2), (timed.select("auction"), 1)):
+        found = split_lanes(pipeline(view).graph)
+        # A scan does not leave out an event time that the view does not need.
+        assert sum(prefix.packed is not None for prefix in found.prefixes.values()) == packed
+
+
+def test_of_rows_that_are_never_taken_out_explain_says_that_only_the_first_stay() -> None:
+    by_price = {"n": 2, "by": ["price"]}
+    assert (
+        "stores the first 2 rows of each auction"
+        in pipeline(bids().view().group_by("auction").top(**by_price)).explain()
+    )
+    assert "stores all rows, by auction" in pipeline(bids().view("bid").group_by("auction").top(**by_price)).explain()

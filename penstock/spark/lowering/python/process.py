@@ -25,7 +25,7 @@ from penstock.spark.tasks.task_context import current_epoch
 @lower.register
 def _process(node: KeyedProcess, context: Context, frame: DataFrame) -> DataFrame:
     frame = divert_late_rows(frame, node, context)
-    rows = frame if node in context.packed else _needed(frame, node)
+    rows = frame if context.packed_rows(node) else _needed(frame, node)
     output = flat_schema(node)
     keys = [column(name) for name in node.keys]
     step = _Step(_keyed(node, context), context.name(node), output.nullable().arrow, context.staging)
