@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import statistics
 from collections.abc import Iterator, Sequence
@@ -22,19 +23,24 @@ FROM_EPOCH = 10
 FLAT = 2.0
 CHANGES = 1_000
 NOTE = """
-qN: Nexmark's query over {rows:,} events in each of {epochs} epochs, from Parquet files to files of changes; seconds are
+qN-R: Nexmark's query over R events in each of {epochs} epochs, from Parquet files to files of changes; seconds are
 those of the epochs from the tenth on, as Spark says. duckdb: the whole query again over tables in memory, without
-writing. spark: by hand in PySpark, where it can stream the query. changes-N: epochs of {changes:,} changed bids on N.
+reading and writing; it takes longer in every epoch, and "wins from" is the epoch from which a view is faster than that.
+spark: by hand in PySpark, where it can stream the query. changes-N: epochs of {changes:,} changed bids on N.
 equal: applied in order, all changes give what DuckDB computes from all rows.
 """
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Events in each epoch, and how many epochs; which queries; and how many rows the few changes are made on."""
+    """Events in each epoch, and how many epochs; which queries; and how many rows the few changes are made on.
 
-    rows: int = 200_000
+    `spark_rows` are the events in each epoch where Spark takes part: with more it takes minutes for an epoch.
+    """
+
+    rows: tuple[int, ...] = (200_000, 1_000_000)
     epochs: int = 12
+    spark_rows: int = 20_000
     queries: tuple[str, ...] = tuple(QUERIES)
     changed_of: tuple[int, ...] = (10_000, 1_000_000)
     changes: int = CHANGES
@@ -44,27 +50,50 @@ class Sizes:
 def measured(sizes: Sizes) -> Iterator[Result]:
     """Measure the queries, and epochs of few changes on few and on many rows."""
     cache = Path(sizes.folder)
-    data = Nexmark(cache.absolute() / f"nexmark-{sizes.epochs}-{sizes.rows}", sizes.epochs, sizes.rows)
-    data.prepare()
+    for rows in sizes.rows:
+        data = _data(cache, sizes.epochs, rows)
+        for name in sizes.queries:
+            yield from _query(name, data, "duckdb")
     for name in sizes.queries:
-        yield from _query(name, data)
+        if QUERIES[name].spark:
+            yield from _query(name, _data(cache, sizes.epochs, sizes.spark_rows), "duckdb", "spark")
     for size in sizes.changed_of:
         yield _updates(size, sizes.changes, cache.absolute() / f"view-changes-{size}")
 
 
-def _query(name: str, data: Nexmark) -> Iterator[Result]:
-    for system in (OURS, "duckdb", *(["spark"] if QUERIES[name].spark else [])):
+def _data(cache: Path, epochs: int, rows: int) -> Nexmark:
+    data = Nexmark(cache.absolute() / f"nexmark-{epochs}-{rows}", epochs, rows)
+    data.prepare()
+    return data
+
+
+def _query(name: str, data: Nexmark, *peers: str) -> Iterator[Result]:
+    ours = 0.0
+    for system in (OURS, *peers):
         work = data.folder.with_name(f"{data.folder.name}-{name}-{system}")
         shutil.rmtree(work, ignore_errors=True)
-        print(f"{name}, {system} ...", end=" ", flush=True)
+        case = f"{name}-{data.rows}"
+        print(f"{case}, {system} ...", end=" ", flush=True)
         told, peak_mb = answered("benchmarks.views_jobs", _job(system, name, data, work), system)
         late = told["seconds"][FROM_EPOCH - 1 :]
         seconds = sum(late)
         equal = system != OURS or _equal(name, data, work)
         print(f"{1000 * statistics.median(late):.0f} ms an epoch")
         extra = {"epoch ms": round(1000 * statistics.median(late)), "first ms": round(1000 * told["seconds"][0])}
-        yield Result(system, name, round(data.rows * len(late) / seconds), round(seconds, 3), peak_mb, equal, extra)
+        if system == OURS:
+            ours = statistics.median(late)
+        elif system == "duckdb":
+            extra["wins from"] = _first_win(ours, told["seconds"])
+        yield Result(system, case, round(data.rows * len(late) / seconds), round(seconds, 3), peak_mb, equal, extra)
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _first_win(ours: float, seconds: Sequence[float]) -> int:
+    """Return the epoch from which a view is faster than computing everything again, which takes longer each time."""
+    # The first half of the epochs has what starting takes.
+    later = range(len(seconds) // 2, len(seconds))
+    slope = statistics.median(seconds[number] / (number + 1) for number in later)
+    return math.ceil(ours / slope)
 
 
 def _job(system: str, name: str, data: Nexmark, work: Path) -> Job:

@@ -35,17 +35,12 @@ _ALL = (1 << 64) - 1
 _LANES = np.array([(int(_P1) + int(_P2)) & _ALL, int(_P2), 0, -int(_P1) & _ALL], np.uint64)
 
 
-def key_buckets(columns: Sequence[pa.Array], buckets: int) -> Numbers:
-    """Return the bucket of each row, one of so many, by its key columns.
-
-    >>> key_buckets([pa.array(["a", None]), pa.array([1, None])], 64).tolist()
-    [19, 42]
-    """
-    return key_hashes(columns) % buckets
-
-
 def key_hashes(columns: Sequence[pa.Array]) -> Numbers:
-    """Return the hash of each row, as Spark's `xxhash64` of the columns."""
+    """Return the hash of each row, as Spark's `xxhash64` of the columns.
+
+    >>> key_hashes([pa.array(["a", None]), pa.array([1, None])]).tolist()
+    [-7130307103867563693, 42]
+    """
     hashes = np.full(len(columns[0]), _SEED, np.uint64)
     for column in columns:
         if not column.null_count:

@@ -39,9 +39,10 @@ def test_each_case_in_process_has_a_bar() -> None:
 @pytest.mark.slow
 def test_every_query_on_spark_is_equal_to_computing_again(tmp_path: Path) -> None:
     target = tmp_path / "views.json"
-    sizes = views_spark.Sizes(600, 10, changed_of=(200,), changes=10, folder=str(tmp_path / "cache"))
+    sizes = views_spark.Sizes((600,), 10, 300, changed_of=(200,), changes=10, folder=str(tmp_path / "cache"))
     assert views.run(target, ["spark"], spark=sizes) == 0
     made = json.loads(target.read_text())
     ours = [row["case"] for row in made["results"] if row["system"] == "penstock"]
-    assert ours == ["q4", "q9", "q15", "q16", "q18", "q19", "q20", "changes-200"]
+    queries = [f"{name}-600" for name in ("q4", "q9", "q15", "q16", "q18", "q19", "q20")]
+    assert ours == [*queries, "q20-300", "changes-200"]
     assert all(row["equal"] for row in made["results"])

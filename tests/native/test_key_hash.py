@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
-from penstock.native.key_hash import key_buckets, key_hashes
+from penstock.native.key_buckets import KeyBuckets, even_numbers
+from penstock.native.key_hash import key_hashes
 from penstock.plan.operators.node import BUCKETS
 from penstock.plan.translation import KEY_TYPES
 from penstock.schema import Schema
@@ -73,7 +74,8 @@ def test_hashes_are_those_of_spark(nulls: float, spark: SparkSession) -> None:
 def test_buckets_are_those_of_spark(spark: SparkSession) -> None:
     table = rows(0.1)
     theirs = spark.createDataFrame(table).selectExpr(f"pmod(xxhash64(c_string, c_bigint), {BUCKETS}) AS b").toArrow()
-    ours = key_buckets([table.column(name).combine_chunks() for name in ("c_string", "c_bigint")], BUCKETS)
+    columns = [table.column(name).combine_chunks() for name in ("c_string", "c_bigint")]
+    ours = KeyBuckets(BUCKETS, even=False).of(columns, table.num_rows)
     assert ours.tolist() == theirs.column("b").to_pylist()
     assert len(set(ours.tolist())) > BUCKETS // 2
 
@@ -116,3 +118,14 @@ def test_no_rows_have_no_hashes() -> None:
         assert key_hashes([pa.array([], field.type)]).tolist() == []
     assert key_hashes([pa.nulls(3, pa.string())]).tolist() == [42] * 3
     assert key_hashes([pa.array(["a"])]).dtype == np.int64
+
+
+@pytest.mark.parametrize("count", [1, 12, 64, 6000])
+def test_tasks_of_spark_have_as_many_buckets_each(count: int, spark: SparkSession) -> None:
+    numbers = even_numbers(count)
+    assert len(set(numbers.tolist())) == count
+    frame = spark.createDataFrame(pa.table({"n": pa.array(numbers, pa.int32())}))
+    for tasks in (2, 3, 4, 7, 10, 16):
+        placed = frame.selectExpr(f"pmod(hash(n), {tasks}) AS task").groupBy("task").count().toArrow()
+        counts = placed.column("count").to_pylist()
+        assert max(counts) - (min(counts) if len(counts) == tasks else 0) <= 1

@@ -114,6 +114,11 @@ class Checkpoint:
         """The time that is zero in Spark."""
         return self.identity.first_us
 
+    @property
+    def even_buckets(self) -> bool:
+        """Whether the numbers of buckets of keys are such that Spark's tasks have as many each."""
+        return self.identity.even_buckets
+
     def query(self, name: str) -> Folder:
         """Return Spark's checkpoint folder of one query."""
         return self.folder / "queries" / name
@@ -193,7 +198,8 @@ class Checkpoint:
         for name in needed.changes.new_sources:
             # Files of another source with this name would be misread.
             self.folder.remove(f"sources/{source_folder(name)}")
-        return replace(mine, lineage=found.lineage, first_us=found.first_us)
+        even = found.even_buckets
+        return replace(mine, lineage=found.lineage, first_us=found.first_us, even_buckets=even)
 
     def _create(self, mine: Identity) -> None:
         if (self.folder / "offsets").names():

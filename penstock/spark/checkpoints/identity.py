@@ -18,7 +18,6 @@ from penstock.errors import CheckpointDamaged
 from penstock.plan.changes import by_ids
 from penstock.plan.fingerprint import Described, described, fingerprints, skeleton
 from penstock.plan.graph import Graph
-from penstock.plan.operators.node import BUCKETS
 from penstock.plan.physical.plan import PhysicalPlan
 from penstock.storage.folders import Folder
 from penstock.windows import FIRST_US
@@ -59,8 +58,10 @@ class Identity:
     plan: dict[str, dict[str, Any]] = field(default_factory=dict)
     # The time that is zero in Spark; in checkpoints without this field it is 1970.
     first_us: int = 0
-    # How many buckets of keys its state has, for good: a key is found by it.
-    buckets: int = BUCKETS
+    # How many buckets of keys its state has, for good: a key is found by it. Checkpoints without this field have 16.
+    buckets: int = 16
+    # Whether Spark's tasks have as many of them each; in checkpoints without this field they are numbered from 0.
+    even_buckets: bool = False
 
     @property
     def version(self) -> PlanVersion:
@@ -75,7 +76,7 @@ def new_identity(plan: PhysicalPlan, graph: Graph) -> Identity:
     nodes = {name: asdict(node) for name, node in described(graph).items()}
     lineage = uuid.uuid4().hex[:12]
     found = skeleton(graph), fingerprints(graph), times, nodes
-    return Identity(FORMAT, plan.pipeline, lineage, *found, FIRST_US, plan.buckets)
+    return Identity(FORMAT, plan.pipeline, lineage, *found, FIRST_US, plan.buckets, even_buckets=True)
 
 
 def read_identity(data: Folder) -> Identity | None:

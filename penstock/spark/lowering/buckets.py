@@ -24,6 +24,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from penstock.errors import PenstockError
 from penstock.keyed.store.bucket_store import TAIL_BYTES, BucketStore, RunSettings
 from penstock.keyed.store.run_folder import RunFolder
+from penstock.native.key_buckets import KeyBuckets
 from penstock.plan.operators.node import Node
 from penstock.plan.physical.queries import event_times_of
 from penstock.plan.physical.watermark_lag import lag_us
@@ -80,9 +81,9 @@ class Invocation:
 
 @dataclass(frozen=True)
 class StreamRows:
-    """The rows of an input as a frame, packed already or with columns to divide them by; all are in bucket 0 without.
+    """The rows of an input as a frame: packed already, or with the columns to divide them by.
 
-    `schema` is that of the rows.
+    `schema` is that of the rows. Without a single column to divide them by, all are in one bucket.
     """
 
     frame: DataFrame
@@ -210,16 +211,16 @@ def _unpacked(results: PackedFrame, context: Context, *, timed: bool) -> DataFra
     return _watermarked(rows, context) if timed else rows
 
 
-def _packed(stream: StreamRows, number: int, worker: _Worker, buckets: int) -> DataFrame:
+def _packed(stream: StreamRows, number: int, worker: _Worker, buckets: KeyBuckets) -> DataFrame:
     """Pack the rows of a stream in a task of its own, unless the scan did, which computes the same buckets."""
     if stream.keys is None:
         return stream.frame.select(*map(column, BLOB.names))
-    bucket = F.pmod(F.xxhash64(*stream.keys), F.lit(buckets)) if stream.keys else F.lit(0)
+    place = F.pmod(F.xxhash64(*stream.keys), F.lit(buckets.count)) if stream.keys else F.lit(0)
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return worker.pack(number, batches)
+        return worker.pack(number, batches, buckets)
 
-    return map_in_arrow(stream.frame.withColumn(BUCKET, bucket.cast("int")), pack, BLOB.ddl)
+    return map_in_arrow(stream.frame.withColumn(BUCKET, place.cast("int")), pack, BLOB.ddl)
 
 
 def _ends_at(node: Node, context: Context) -> int:
@@ -276,12 +277,13 @@ class _Worker:
     tail_bytes: int = TAIL_BYTES
     opened: Opened = BucketStore.of
 
-    def pack(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Put the rows of each bucket into one blob."""
+    def pack(self, stream: int, batches: Iterator[pa.RecordBatch], buckets: KeyBuckets) -> Iterator[pa.RecordBatch]:
+        """Put the rows of each bucket into one blob; their column has its place among all buckets."""
         given = self.given[stream]
         for number, table in in_packs(batches):
             rows = table.select(given.names).cast(given)
-            yield packed(rows, table.column(BUCKET).to_numpy(), stream, current_partition(), number)
+            mine = buckets.numbers[table.column(BUCKET).to_numpy()]
+            yield packed(rows, mine, stream, current_partition(), number)
 
     def invoke(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         """Run the step over the rows and state of a bucket, and store its new state."""

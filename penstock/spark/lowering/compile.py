@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from penstock.contracts import Source
 from penstock.errors import BadExpression, BadFunction
+from penstock.native.key_buckets import KeyBuckets
 from penstock.native.program import Program
 from penstock.native.translate import program
 from penstock.plan.graph import Graph, event_times_in, stateful_upstream, upstream
@@ -134,7 +135,7 @@ class _Compiler:
             first_us=self.checkpoint.first_us,
             runs=self.checkpoint.runs(self.name),
             retention=self.checkpoint.retention,
-            buckets=self.checkpoint.plan.buckets,
+            buckets=KeyBuckets(self.checkpoint.plan.buckets, even=self.checkpoint.even_buckets),
             operators=Counter(node for write in self.outputs for node in stateful_upstream(write)),
         )
         ours = (p for p in self.lanes.prefixes.values() if source_reader(p.read.source, self.settings).offers_times)

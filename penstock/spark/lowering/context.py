@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.contracts import ROW_KEY, ROW_REMOVED, Sink
+from penstock.native.key_buckets import KeyBuckets
 from penstock.plan.graph import Graph, event_times_in, upstream
 from penstock.plan.operators.grouped import Grouped
 from penstock.plan.operators.node import BUCKETS, Node
@@ -52,8 +53,8 @@ class Context:
     # Where the runs of keyed state are, and for how many epochs unused ones are kept; without a folder there are none.
     runs: Folder | None = None
     retention: int = 0
-    # How many buckets keys are divided into.
-    buckets: int = BUCKETS
+    # What keys are divided into.
+    buckets: KeyBuckets = field(default_factory=lambda: KeyBuckets(BUCKETS))
     # How many operators each node with state has: one in each branch that computes it.
     operators: Counter[Node] = field(default_factory=Counter)
     timers: DataFrame | None = None

@@ -34,6 +34,10 @@ class JobStorage(Protocol):
     def first_us(self) -> int:
         """The time that is zero in Spark."""
 
+    @property
+    def even_buckets(self) -> bool:
+        """Whether the numbers of buckets of keys are such that Spark's tasks have as many each."""
+
     def query(self, name: str) -> Folder:
         """Return Spark's checkpoint folder of one query."""
 

@@ -1,6 +1,6 @@
 """Views: all operators of a relation in one call per bucket and epoch, so that an epoch is one consistent version.
 
-Where the relation cannot be divided, the rows of all streams come to bucket 0.
+Where the relation cannot be divided, the rows of all streams come to one bucket.
 """
 
 from __future__ import annotations

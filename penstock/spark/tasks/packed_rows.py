@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from penstock.native.key_hash import key_buckets
+from penstock.native.key_buckets import KeyBuckets
 from penstock.schema import Field, Schema
 from penstock.spark.tasks.internal_columns import EVENT_TIME, PREFIX, TICK
 
@@ -34,10 +34,10 @@ MADE = Schema(
 _BLOB_ARROW = BLOB.nullable().arrow
 _TIMES = (Field(EVENT_TIME, "timestamp"), Field(TICK, "boolean"))
 
-Buckets = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
 
 
-def packed(rows: pa.Table, buckets: Buckets, stream: int, part: int, number: int) -> pa.RecordBatch:
+def packed(rows: pa.Table, buckets: Numbers, stream: int, part: int, number: int) -> pa.RecordBatch:
     """Return a blob for each bucket that has rows, which keep their order."""
     order = np.argsort(buckets, kind="stable")
     buckets = buckets[order]
@@ -92,14 +92,14 @@ class PackedFrame(NamedTuple):
 class ScanPacker:
     """Packs the rows of a scan by their keys; `rows` is what a blob has, `output` what leaves the scan.
 
-    They are input number `stream` of the operator. Without keys all are in bucket 0.
+    They are input number `stream` of the operator. Without keys all are in one bucket.
 
     Where rows have an event time, each blob carries the newest time of those that were packed with it, so that Spark's
     watermark follows. Rows that carry a declared time and nothing else leave as they are.
     """
 
     keys: tuple[str, ...]
-    buckets: int
+    buckets: KeyBuckets
     rows: Schema
     stream: int = 0
 
@@ -120,7 +120,7 @@ class ScanPacker:
 
     def _packed(self, table: pa.Table, part: int, number: int) -> pa.RecordBatch:
         keys = [table.column(name).combine_chunks() for name in self.keys]
-        buckets = key_buckets(keys, self.buckets) if keys else np.zeros(table.num_rows, np.int64)
+        buckets = self.buckets.of(keys, table.num_rows)
         rows = table.select(self.rows.names).cast(self.rows.nullable().arrow)
         blobs = packed(rows, buckets, self.stream, part, number)
         if EVENT_TIME not in self.rows.names:

@@ -15,8 +15,11 @@ import pytest
 import penstock as ps
 from penstock.errors import CheckpointDamaged, CheckpointMismatch
 from penstock.keyed.store.run_folder import epoch_of
+from penstock.native.key_buckets import KeyBuckets
+from penstock.plan.operators.node import BUCKETS
 from penstock.report import Progress
 from penstock.settings import Settings
+from penstock.spark.checkpoints import checkpoint
 from penstock.spark.checkpoints.inspect import inspect
 from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
 from penstock.spark.checkpoints.state.reader import read_state
@@ -115,16 +118,32 @@ def test_a_checkpoint_keeps_the_number_of_buckets_that_it_started_with(
     job.feed(2)
     job.run()
     used = {path.parent.name for path in job.runs()}
-    assert used <= {str(number) for number in range(buckets)}
+    numbers = set(map(str, KeyBuckets(buckets).numbers.tolist()))
+    assert used <= numbers
     assert len(used) > 1
     job.feed(1)
     job.settings = first.settings
     job.run()
     assert job.written() == job.expected()
-    assert {path.parent.name for path in job.runs()} <= {str(number) for number in range(buckets)}
+    assert {path.parent.name for path in job.runs()} <= numbers
     job.settings = replace(first.settings, state_buckets=buckets + 1)
     with pytest.raises(CheckpointMismatch, match=f"state_buckets = {buckets + 1}: .* has {buckets}"):
         job.run()
+
+
+def test_an_older_checkpoint_keeps_the_numbers_of_its_buckets(
+    first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(tmp_path, first.settings)
+    job.feed(2)
+    with monkeypatch.context() as older:
+        made = checkpoint.new_identity
+        older.setattr(checkpoint, "new_identity", lambda *given: replace(made(*given), even_buckets=False))
+        job.run()
+    job.feed(1)
+    job.run(changed=True)
+    assert job.written() == job.expected()
+    assert {path.parent.name for path in job.runs()} <= {str(number) for number in range(BUCKETS)}
 
 
 def test_a_single_key_is_read_without_the_others(first: Job, monkeypatch: pytest.MonkeyPatch) -> None:
