@@ -72,6 +72,9 @@ _QUICK = {"spark.driver.extraJavaOptions": _QUICK_JAVA}
 
 _WHOLE = 10_000_000
 
+# When a crash happens: the first one before the sinks commit, the next one after.
+_CRASHES = ("prepared", "committed")
+
 Control = EOF | Crash | AdvanceTime | AdvanceClock
 
 
@@ -182,7 +185,7 @@ class _Script:
 
     def _act(self, run: Any, controls: list[Control]) -> Any:
         if any(isinstance(control, Crash) for control in controls):
-            for moment in ("prepared", "committed"):
+            for moment in _CRASHES:
                 run = self._crash(run, moment)
         _settle(run)
         for control in controls:

@@ -8,9 +8,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 
+from penstock import testing
 from penstock.settings import Settings
 from penstock.testing import quick_settings
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 # The JVMs of tests live for seconds: compiling their code thoroughly takes a core from those who wait.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# To compile whole stages to Java takes an eighth of the processor time of a test with a few rows, so the session of the
+# tests leaves it out. Jobs in processes of their own have what users have, and so has a test with `compiled_stages`.
+_WHOLE_STAGES = "spark.sql.codegen.wholeStage"
+testing._QUICK[_WHOLE_STAGES] = "false"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,6 +70,17 @@ def _is_second_broker(item: pytest.Item) -> bool:
     call = getattr(item, "callspec", None)
     folder = item.path.relative_to(TESTS).parts[0]
     return call is not None and call.params.get("broker") == "kafka" and folder not in ON_KAFKA_TOO
+
+
+# Which crashes a `Crash()` of the test kit is: both where crashes are the subject, else one, chosen by the test's
+# name: half of the tests have each.
+CRASHES = testing._CRASHES
+BOTH_CRASHES = ("test_windows.py", "test_test_kit.py", "test_new_operator.py")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    both = item.config.getoption("--slow") or item.path.name in BOTH_CRASHES
+    testing._CRASHES = CRASHES if both else (CRASHES[crc32(item.nodeid.encode()) % 2],)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -156,3 +173,11 @@ def small_batches(spark: SparkSession) -> Iterator[int]:
     spark.conf.set(name, str(rows))
     yield rows
     spark.conf.set(name, before)
+
+
+@pytest.fixture
+def compiled_stages(spark: SparkSession) -> Iterator[None]:
+    """Let Spark compile whole stages to Java, as it does for users."""
+    spark.conf.set(_WHOLE_STAGES, "true")
+    yield
+    spark.conf.set(_WHOLE_STAGES, "false")

@@ -59,14 +59,14 @@ class Cluster:
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2) -> Iterator[Cluster]:
-    """Run a master and workers of one core and 1 GB each, as long as the block lasts."""
+def standalone(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cluster]:
+    """Run a master and workers of so many cores, each with 1 GB, as long as the block lasts."""
     with ExitStack() as ends:
         url, numbers = _started(ends, folder / "master", _MASTER, "master.Master", "--port", "0")[1], count()
 
         def start_worker() -> int:
             work = folder / f"worker-{next(numbers)}"
-            options = ["--port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(work), url]
+            options = ["--port", "0", "--cores", str(cores), "--memory", f"{cores}g", "--work-dir", str(work), url]
             return _started(ends, work, _REGISTERED, "worker.Worker", *options)[0]
 
         yield Cluster(url, _python_without_us(folder), [start_worker() for _ in range(workers)], start_worker)

@@ -1,4 +1,4 @@
-"""Pipelines on a Spark standalone cluster of two workers: all that executors need of ours and the user's is sent there.
+"""Pipelines on a Spark standalone cluster of two executors: all that they need of ours and the user's is sent there.
 
 Their Python finds installed libraries only, not this checkout (see `standalone.py`).
 """
@@ -79,7 +79,8 @@ def test_a_job_on_a_cluster_has_the_results_of_a_local_one_though_an_executor_di
 ) -> None:
     folder = tmp_path / "user"
     write_job(folder, files)
-    with standalone(tmp_path / "spark") as cluster:
+    # In short one worker has both executors, for each JVM takes seconds to start.
+    with standalone(tmp_path / "spark", *((1, 2) if files == 8 else (2, 1))) as cluster:
         job = _start(folder, cluster, epoch_rows=2 * ROWS // files)
         try:
             epochs = _kill_an_executor_in_mid_job(folder, cluster, job)
@@ -112,6 +113,7 @@ def _start(folder: Path, cluster: Cluster, epoch_rows: int) -> subprocess.Popen[
         "spark.executor.extraJavaOptions": java_options(),
         "spark.driver.extraJavaOptions": java_options(),
         "spark.cores.max": "2",
+        "spark.executor.cores": "1",
         # Both executors are there before the first task, however slowly a loaded machine starts them.
         "spark.scheduler.minRegisteredResourcesRatio": "1",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "5min",

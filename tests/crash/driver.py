@@ -220,6 +220,11 @@ def _children(process: psutil.Process) -> set[int]:
         return set()
 
 
+def is_java(process: psutil.Process) -> bool:
+    """Return whether this is a JVM that still runs."""
+    return _is(process, "java")
+
+
 def _is(process: psutil.Process, word: str) -> bool:
     try:
         line = process.cmdline()

@@ -6,13 +6,16 @@ import sqlite3
 import time
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
+import pytest
 
 from penstock.settings import Settings
 from penstock.spark.checkpoints.state.reader import read_state
 from penstock.storage.folders import folder
 from tests.crash import outputs
-from tests.crash.driver import Driver
+from tests.crash.driver import Driver, is_java
+from tests.crash.lease import outlived_by
 from tests.crash.views_job import BIDS, auctions, bids
 from tests.spark.view_oracle import Bag, Feed, bag, recomputed
 
@@ -25,18 +28,24 @@ BEST = """SELECT * FROM (
 ) WHERE place <= 3"""
 
 
-def test_views_equal_a_recomputation_after_two_kills(tmp_path: Path) -> None:
+# In short one kill; the next life has another parallelism.
+@pytest.mark.parametrize("deadly", [(1,), pytest.param((1, 3), marks=pytest.mark.slow)], ids=len)
+def test_views_equal_a_recomputation_after_kills(deadly: tuple[int, ...], tmp_path: Path) -> None:
     job = Path(__file__).with_name("views_job.py")
     command = ["run", f"{job}:job", f"--set=folder={tmp_path}", "--until", "ended"]
     command += ["--checkpoint", str(tmp_path / "checkpoint")]
-    for life, (parallelism, code) in enumerate((("2", -9), ("3", -9), ("2", 0))):
-        env = {"PENSTOCK_EPOCH_ROWS": "800", "PENSTOCK_PARALLELISM": parallelism, "KEYED_TAIL_BYTES": "2000"}
+    epochs = {"PENSTOCK_EPOCH_ROWS": "800", "DEADLY_EPOCHS": " ".join(map(str, deadly))}
+    jvms: set[psutil.Process] = set()
+    for life in range(len(deadly) + 1):
+        code = -9 if life < len(deadly) else 0
+        env = {"PENSTOCK_PARALLELISM": ("2", "3")[life % 2], "KEYED_TAIL_BYTES": "2000", **epochs}
         (tmp_path / str(life)).mkdir()
         driver = Driver(command, env, tmp_path / str(life), time.monotonic() + PATIENCE_SECONDS)
         try:
             driver.start()
-            driver.wait()
             assert driver.process is not None
+            assert not outlived_by(jvms, tmp_path / "checkpoint", driver.process.pid)
+            jvms = jvms_of(driver)
             assert driver.process.returncode == code, driver.said
         finally:
             driver.end()
@@ -52,6 +61,15 @@ def test_views_equal_a_recomputation_after_two_kills(tmp_path: Path) -> None:
         state = read_state(folder(tmp_path / "checkpoint"), Settings(), node=name, limit=10_000)
         assert bag(state.rows) == expected
     assert len(outputs.of_files(tmp_path / "raw")) == BIDS
+
+
+def jvms_of(driver: Driver) -> set[psutil.Process]:
+    """Wait for the end of a life, and return the JVMs that it had."""
+    found: set[psutil.Process] = set()
+    while driver.runs:
+        found |= {one for one in driver.family if is_java(one)}
+        driver.rest(0.2)
+    return found
 
 
 def in_table(path: Path, table: str, names: tuple[str, ...]) -> Bag:

@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,9 +59,11 @@ def folder(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PENSTOCK_SPARK", ",".join(f"{name}={value}" for name, value in settings.spark.items()))
     yield tmp_path
     job = tmp_path / "job.pid"
-    if job.exists():  # a page that failed before its kill leaves the job running
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(job.read_text()), signal.SIGKILL)
+    if job.exists():  # a page that failed before its kill leaves the job running; else its id may be another process's
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(int(job.read_text()))
+            if any("vwap.py" in part for part in process.cmdline()):
+                process.kill()
 
 
 @pytest.mark.usefixtures("folder")

@@ -242,14 +242,16 @@ class FileSource(Source):
         return CsvRecords(self.options, len(columns or self.schema.names)) if self.format == "csv" else None
 
     def _rows(self, part: Range) -> Iterator[pa.RecordBatch | Rejected]:
-        if os.getcwd() != self._driver_at:  # an executor of a cluster
-            part = part._replace(path=os.path.join(self._driver_at, part.path))
+        # An executor of a cluster is in another folder, and so is a JVM that was started before the folder was changed.
+        # Rejected rows have the path that the user gave in any case.
+        here = os.getcwd() == self._driver_at
+        found = part if here else part._replace(path=os.path.join(self._driver_at, part.path))
         if self.format == "parquet":
-            yield from parquet.read_groups(part.path, part.first, part.last, self.schema, part.size)
+            yield from parquet.read_groups(found.path, part.first, part.last, self.schema, part.size)
             return
         text = parser(self.format, self.schema, part.columns or None, self.options)
-        with _translated_errors(part.path):
-            for block in self._blocks(part):
+        with _translated_errors(found.path):
+            for block in self._blocks(found):
                 rows = [block] if isinstance(block, Rejected) else text.parse(block[1], part.path, block[0])
                 yield from (self._explained(row, part) if isinstance(row, Rejected) else row for row in rows)
 

@@ -8,6 +8,7 @@ watermark by which this epoch's rows are late: that of the epoch before.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import starmap
@@ -93,7 +94,7 @@ class Scan:
 
     def data_source(self) -> type[DataSource]:
         """Return a data source class that Spark can register under a name of its own."""
-        scan = self
+        scan, driver_at = self, os.getcwd()
 
         class Bound(DataSource):
             @classmethod
@@ -104,6 +105,9 @@ class Scan:
                 return scan.output.nullable().ddl
 
             def streamReader(self, schema: Any) -> DataSourceStreamReader:
+                # The planner's process has the folder in which the JVM started; relative paths are the driver's.
+                with contextlib.suppress(FileNotFoundError):
+                    os.chdir(driver_at)
                 return ScanReader(scan)
 
         return Bound

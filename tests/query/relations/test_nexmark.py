@@ -21,7 +21,7 @@ def oracle_of(name: str, tables: Tables) -> Oracle:
 def test_a_query_is_what_duckdb_finds_after_every_epoch(name: str) -> None:
     tables = Tables(SCHEMAS, KEYS)
     oracle = oracle_of(name, tables)
-    run([oracle], tables, epochs_of(data(900), KEYS, count=4, first=0.7, seed=1))
+    run([oracle], tables, epochs_of(data(900), KEYS, count=3, first=0.7, seed=1))
     assert oracle.most > 0, "a query without results shows nothing"
     run([oracle], tables, [emptied(tables)])
     assert oracle.state_rows == 0, "groups whose rows are gone leave no state"

@@ -29,7 +29,7 @@ def rows(scale: float, money: str) -> dict[str, list[dict[str, Any]]]:
 def test_a_query_is_what_duckdb_finds_after_every_epoch(name: str) -> None:
     tables = Tables(schemas(), KEYS)
     oracle = Oracle(queries()[name], tables)
-    run([oracle], tables, epochs_of(rows(0.001, "double"), KEYS, count=4, first=0.7, seed=1))
+    run([oracle], tables, epochs_of(rows(0.001, "double"), KEYS, count=3, first=0.7, seed=1))
     assert oracle.most > 0, "a query without results shows nothing"
     run([oracle], tables, [emptied(tables)])
     assert oracle.state_rows <= OF_ALL_ROWS.get(name, 0), "groups whose rows are gone leave no state"

@@ -110,7 +110,7 @@ def test_epochs_leave_runs_and_old_ones_are_deleted(first: Job) -> None:
     assert inspect(folder(first.checkpoint)).all_damaged == {}
 
 
-@pytest.mark.parametrize("buckets", [3, 40])
+@pytest.mark.parametrize("buckets", [3, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_checkpoint_keeps_the_number_of_buckets_that_it_started_with(
     first: Job, tmp_path: Path, buckets: int
 ) -> None:

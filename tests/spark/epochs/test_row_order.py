@@ -14,6 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.settings import Settings
+from tests.conftest import at_parallelism
 from tests.connectors.kafka_topics import Topic, fresh
 
 # Enough bytes for several pieces of one file, so that a key's rows are read by several tasks.
@@ -70,8 +71,8 @@ def test_keyed_sinks_keep_order_with_one_two_and_three_consumers(
         rows.to(ps.files(str(tmp_path / "files"))),
     ]
     pipeline = ps.Pipeline(f"consumers-{consumers}", *outputs[:consumers])
-    # So many cores too: a container of one core is where rows of two outputs met in one task.
-    on = replace(settings, parallelism=parallelism)
+    # One core too: such a container is where rows of two outputs met in one task.
+    on = replace(settings, parallelism=1) if parallelism == 1 else at_parallelism(settings, parallelism)
     pipeline.run(until="ended", checkpoint=tmp_path / "checkpoint", settings=on)
     assert _upserted(tmp_path / "rows.db") == _last(numbers)
     if consumers > 1:

@@ -7,9 +7,9 @@ import pytest
 import penstock as ps
 from penstock.errors import BadValue
 from penstock.settings import Settings
-from penstock.testing import Crash
-from tests.spark.lowering.test_views import auctions, bids, run, view_of
-from tests.spark.view_oracle import check
+from penstock.testing import Crash, Results, run_to_end
+from tests.spark.lowering.test_views import auctions, bids, view_of
+from tests.spark.view_oracle import Feed, check
 
 QUERIES = {
     "average of maxima": """
@@ -27,12 +27,25 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_a_query_is_what_duckdb_finds_after_every_epoch(name: str, settings: Settings) -> None:
+def views() -> tuple[dict[str, ps.View], list[Feed]]:
     feeds = [bids(), auctions()]
-    view = ps.sql_view(QUERIES[name], bids=view_of(feeds[0]), auctions=view_of(feeds[1]))
-    used = [feed for feed in feeds if feed.name in [stream.name for stream in view.streams]]
-    check(run(view, used, settings, between=Crash()), QUERIES[name], used, view.unique)
+    inputs = {feed.name: view_of(feed) for feed in feeds}
+    return {name: ps.sql_view(query, **inputs) for name, query in QUERIES.items()}, feeds
+
+
+@pytest.fixture(scope="module")
+def every_query(settings: Settings) -> Results:
+    """All queries in one pipeline, which dies after each epoch."""
+    made, feeds = views()
+    outputs = [view.to(ps.collect()).named(name.replace(" ", "-")) for name, view in made.items()]
+    inputs = {feed.name: feed.items(between=Crash()) for feed in feeds}
+    return run_to_end(ps.Pipeline("p", *outputs), inputs, settings=settings)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_is_what_duckdb_finds_after_every_epoch(name: str, every_query: Results) -> None:
+    made, feeds = views()
+    check(every_query.epochs[name.replace(" ", "-")], QUERIES[name], feeds, made[name].unique)
 
 
 def test_an_input_that_is_no_view_is_refused() -> None:

@@ -61,7 +61,7 @@ def records(bootstrap: str, topic: str) -> dict[str, Any]:
 def test_a_table_a_topic_and_a_file_follow_a_view_epoch_by_epoch(
     event_log: str, settings: Settings, tmp_path: Path
 ) -> None:
-    feed, lite = bids(epochs=5), sqlite_table(tmp_path / "lite.db", "best")
+    feed, lite = bids(epochs=3), sqlite_table(tmp_path / "lite.db", "best")
     topic = fresh(event_log)
     view = best(tmp_path, feed)
     pipeline = ps.Pipeline(
@@ -72,7 +72,7 @@ def test_a_table_a_topic_and_a_file_follow_a_view_epoch_by_epoch(
     )
     assert len(pipeline.graph.stateful) == 1
     run = pipeline.start(checkpoint=tmp_path / "c", settings=settings)
-    for number in range(5):
+    for number in range(len(feed.epochs)):
         put(tmp_path, feed, number)
         run.process_available()
         expected = recomputed(BEST, [feed], number)
@@ -97,7 +97,7 @@ def ran(
     """A job that has read three epochs and was stopped."""
     if hasattr(request, "param"):
         monkeypatch.setenv(TAIL_VARIABLE, request.param)
-    feed = bids(epochs=6)
+    feed = bids(epochs=5)
     run = job(tmp_path, feed).start(checkpoint=tmp_path / "c", settings=settings)
     for number in range(3):
         put(tmp_path, feed, number)
@@ -147,7 +147,7 @@ def test_a_savepoint_continues_as_another_job(ran: tuple[Path, Feed], settings: 
     (data / "forked-out").mkdir()
     (data / "forked-out" / "view.parquet").write_bytes((data / "whole" / "view.parquet").read_bytes())
     rest(job(data, feed, out="forked-out"), data, feed, settings, "forked")
-    expected = recomputed(BEST, [feed], 5)
+    expected = recomputed(BEST, [feed], 4)
     assert bag(shown(data / "forked")["rows"]) == expected
     assert bag(pq.read_table(data / "forked-out" / "view.parquet").to_pylist()) == expected
 
@@ -157,7 +157,7 @@ def test_a_changed_view_is_refused_and_an_unchanged_one_continues(ran: tuple[Pat
     with pytest.raises(CheckpointMismatch, match=r"max\(price\) as best.*min\(price\) as best"):
         job(data, feed, "min(price)").run(until="drained", checkpoint=data / "c", settings=settings)
     rest(job(data, feed), data, feed, settings)
-    assert bag(pq.read_table(data / "whole" / "view.parquet").to_pylist()) == recomputed(BEST, [feed], 5)
+    assert bag(pq.read_table(data / "whole" / "view.parquet").to_pylist()) == recomputed(BEST, [feed], 4)
 
 
 def test_retractions_down_to_empty_leave_no_state(ran: tuple[Path, Feed], settings: Settings) -> None:
@@ -171,7 +171,7 @@ def test_retractions_down_to_empty_leave_no_state(ran: tuple[Path, Feed], settin
 
 
 def test_another_job_follows_a_view_through_a_topic(event_log: str, settings: Settings, tmp_path: Path) -> None:
-    feed, topic, lite = bids(epochs=4), fresh(event_log), sqlite_table(tmp_path / "lite.db", "top")
+    feed, topic, lite = bids(epochs=3), fresh(event_log), sqlite_table(tmp_path / "lite.db", "top")
     first = ps.Pipeline("first", best(tmp_path, feed).to(ps.topic(topic.name, connection=event_log)))
     one = first.start(checkpoint=tmp_path / "c1", settings=settings)
     put(tmp_path, feed, 0)
@@ -179,7 +179,7 @@ def test_another_job_follows_a_view_through_a_topic(event_log: str, settings: Se
     dearest = ps.read_view(topic.name, connection=event_log).top(2, by=["best", "auction"])
     second = ps.Pipeline("second", dearest.to(ps.table("top", connection=lite.url, mode="upsert")))
     query = f"SELECT * FROM ({BEST}) ORDER BY best DESC, auction DESC LIMIT 2"
-    for number in range(4):
+    for number in range(len(feed.epochs)):
         if number:
             put(tmp_path, feed, number)
             one.process_available()
