@@ -173,8 +173,11 @@ def test_an_expression_that_fails_names_operator_expression_and_row() -> None:
 def test_a_sum_that_is_too_large_names_the_aggregate() -> None:
     circuit, state = Circuit(Aggregate(A, (), (("t", "sum(n)"),))), MemoryState()
     rows = table(A, [(a(1, "x", 2**62), 3)])
-    with pytest.raises(ExpressionFailed, match=r"aggregate: .sum\(n\). failed"):
+    with pytest.raises(ExpressionFailed, match=r"aggregate: .sum\(n\). failed on all rows: .* range for bigint"):
         circuit.step({"a": rows}, state)
+    grouped = Circuit(Aggregate(A, ("s",), (("t", "sum(n)"),)))
+    with pytest.raises(ExpressionFailed, match=r"failed on the group {'s': 'x'}"):
+        grouped.step({"a": table(A, [(a(1, "w", 1), 1), (a(1, "x", 2**62), 3)])}, MemoryState())
 
 
 def test_an_input_that_is_not_there_is_refused() -> None:
