@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.errors import BadExpression, BadSchema, BadValue, MissingEventTime, UnknownColumn, UpdatingStream
+from penstock.errors import (
+    BadExpression,
+    BadSchema,
+    BadValue,
+    DuplicateName,
+    MissingEventTime,
+    UnknownColumn,
+    UpdatingStream,
+)
 from penstock.plan.fingerprint import fingerprints, meaning
 from penstock.settings import Settings
 
@@ -83,3 +91,12 @@ def test_views_of_one_relation_share_a_node() -> None:
     table = view.to(ps.table("best", connection="sqlite:///x.db", mode="upsert"))
     both = ps.Pipeline("p", table, view.to(ps.topic("best")).named("best-topic"), view.to(ps.collect()))
     assert len(both.graph.stateful) == 1
+
+
+def test_a_named_view_whose_outputs_have_different_keys_says_so() -> None:
+    view = ps.from_items([], "a bigint, b bigint").named("rows").view("a").named("v")
+    by_b = ps.table("by_b", connection="sqlite:///x.db", mode="upsert", key="b")
+    with pytest.raises(DuplicateName, match="'v' is used 2 times") as clash:
+        ps.Pipeline("p", view.to(by_b), view.to(ps.topic("t")))
+    assert "it is one view, and the keys of its outputs differ" in str(clash.value.hint)
+    ps.Pipeline("p", view.to(by_b), view.named("by_a").to(ps.topic("t")))
