@@ -20,6 +20,7 @@ from penstock.sql_files import pipeline_of_file
 from penstock.text_arguments import read_arguments, type_hints
 
 MODULE_PREFIX = "penstock_entry_"
+_SUFFIXES = (".py", ".sql")
 _UNKNOWN_ARGUMENT = re.compile(r"(?P<function>[\w.]+)\(\) got an unexpected keyword argument '(?P<argument>\w+)'")
 _MISSING_ARGUMENT = re.compile(r"(?P<function>[\w.]+)\(\) missing \d+ required")
 Entry = Pipeline | Callable[..., Pipeline]
@@ -52,9 +53,9 @@ def find_entries(module: types.ModuleType) -> dict[str, Entry]:
 def _split(target: str) -> tuple[Path, str | None]:
     text, colon, name = target.rpartition(":")
     path = Path(text if colon and name.isidentifier() else target)
-    if path.suffix not in (".py", ".sql") and not path.is_dir():
-        message = f"'{target}' is not a Python file"
-        raise BadEntry(message, hint="the name of a file ends in .py, as in: penstock run vwap.py")
+    if path.suffix not in _SUFFIXES and not path.is_dir():
+        message = f"'{target}' is not a Python or SQL file"
+        raise BadEntry(message, hint="the name of a file ends in .py or .sql, as in: penstock run vwap.py")
     if path.is_dir() or not path.exists():
         message = f"{path} is a folder" if path.is_dir() else f"file not found: {path}"
         raise BadEntry(message, hint=_neighbours(path))
@@ -74,8 +75,8 @@ def _of_sql(path: Path, name: str | None, sets: Iterable[str]) -> Pipeline:
 
 def _neighbours(path: Path) -> str:
     folder = path if path.is_dir() else path.parent
-    files = sorted(file.name for file in folder.glob("*.py"))[:20] if folder.is_dir() else []
-    return choices(f"Python files in {folder}", files, path.name)
+    found = [file.name for file in folder.iterdir() if file.suffix in _SUFFIXES] if folder.is_dir() else []
+    return choices(f"Python and SQL files in {folder}", sorted(found)[:20], path.name)
 
 
 def _load(path: Path) -> types.ModuleType:

@@ -44,26 +44,21 @@ def _kind_of_default(parameter: inspect.Parameter) -> Any:
 
 
 def convert(text: str, kind: Any, where: str) -> Any:
-    """Convert a string to the annotated type: str, int, float, bool, a Literal, or one of these or None.
+    """Convert a string to the annotated type: str, int, float, bool, a Literal, one of several of these, or None.
 
     >>> convert("1_000", int, "--set rows")
     1000
     """
     if get_origin(kind) in (Union, types.UnionType):
-        if type(None) in get_args(kind) and text.lower() in ("", "none"):
-            return None
-        kind = next(part for part in get_args(kind) if part is not type(None))
+        return _convert_to_one(text, get_args(kind), where)
     if get_origin(kind) is Literal:
-        texts = {str(choice): choice for choice in get_args(kind)}
-        if text not in texts:
-            message = f"{where}={text} is not a choice"
-            raise BadEntry(message, hint=choices("choices", texts, text))
-        return texts[text]
+        return _chosen(text, {str(choice): choice for choice in get_args(kind)}, where)
+    if kind in (bool, "bool"):
+        return _chosen(text.lower(), _BOOLEANS, where, what="a bool")
     readers: dict[str, Callable[[str], Any]] = {
         "str": str,
         "int": int,
         "float": float,
-        "bool": _bool,
         "Any": str,
     }
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
@@ -73,15 +68,29 @@ def convert(text: str, kind: Any, where: str) -> Any:
     try:
         return readers[name](text)
     except ValueError as error:
-        message = f"{where}={text} is not a {name}"
-        raise BadEntry(message) from error
+        message = f"{where}={text} is not {'an' if name == 'int' else 'a'} {name}"
+        raise BadEntry(message, hint=f"write a number, as in {where.rpartition(' ')[2]}=10") from error
 
 
-def _bool(text: str) -> bool:
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in known:
-        raise ValueError(text)
-    return known[text.lower()]
+def _convert_to_one(text: str, kinds: tuple[Any, ...], where: str) -> Any:
+    if type(None) in kinds and text.lower() in ("", "none"):
+        return None
+    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    literals = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
+    if len(kinds) > 1 and literals:
+        known = {str(choice): choice for choice in (choice for one in literals for choice in one)}
+        return _chosen(text.lower(), (_BOOLEANS if bool in kinds else {}) | known, where)
+    return convert(text, kinds[0], where)
+
+
+_BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+
+
+def _chosen(text: str, known: Mapping[str, Any], where: str, what: str = "a choice") -> Any:
+    if text not in known:
+        message = f"{where}={text} is not {what}"
+        raise BadEntry(message, hint=choices("choices", known, text))
+    return known[text]
 
 
 def type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:

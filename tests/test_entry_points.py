@@ -145,7 +145,7 @@ def test_a_file_that_is_missing_is_refused_with_its_neighbours(write: Write) -> 
 
 
 def test_what_is_not_a_python_file_is_refused(tmp_path: Path) -> None:
-    assert "is not a Python file" in refused(tmp_path / "job.txt")
+    assert "is not a Python or SQL file" in refused(tmp_path / "job.txt")
     assert "is a folder" in refused(tmp_path)
 
 

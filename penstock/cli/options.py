@@ -13,7 +13,7 @@ from penstock.settings import Lane
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="FILE.py[:name]", help="Python file, and the pipeline if it has several; or an SQL file, FILE.sql."
+        metavar="FILE.py[:name]|FILE.sql", help="Python file, and the pipeline if it has several; or an SQL file."
     ),
 ]
 PaceOption = Annotated[

@@ -23,7 +23,7 @@ class Assignment:
     """One job to run.
 
     job, name, attempt  the job's id and name, and how often it was started
-    target, entry       path of the Python file, and the name of the pipeline in it; None if it has only one
+    target, entry       path of the Python or SQL file, and the name of the pipeline in it; None if it has only one
     arguments           arguments of the entry function; these and settings may refer to secrets: `${secret:NAME}`
     until, settings, checkpoint, allow_drop  as of `Pipeline.start`; settings as of `Settings.load`
     savepoints          folder of the job's savepoints; None is the setting's

@@ -149,6 +149,11 @@ def _clash(name: str, nodes: list[Node], times: int) -> DuplicateName:
     message = f"the name '{name}' is used {times} times ({kinds})"
     where = "they feed the same outputs: " if nodes and space(nodes[0].kind) == "operator" else ""
     hint = f'{where}give one of them a name of its own: .named("..."), so that state and counts are separate'
+    if len({getattr(node, "relation", node) for node in nodes}) == 1 < len(nodes):
+        hint = (
+            "it is one view, and the keys of its outputs differ, so that it is maintained once for each: leave out "
+            'key= of the sinks, or give it another name for one of them: view.named("...").to(sink)'
+        )
     return DuplicateName(message, node=name, hint=hint)
 
 

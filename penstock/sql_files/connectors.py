@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
 
 from penstock import sinks, sources
 from penstock.contracts import Sink
@@ -11,7 +12,7 @@ from penstock.errors import BadEntry, choices
 from penstock.schema import Schema
 from penstock.sql_files.statements import Statement
 from penstock.stream import Stream, View
-from penstock.text_arguments import read_arguments
+from penstock.text_arguments import convert, read_arguments, type_hints
 
 _SOURCES: dict[str, Callable[..., Stream]] = {
     "topic": sources.read_topic,
@@ -32,19 +33,42 @@ def view_of(statement: Statement, where: str) -> View:
     """Return the view of CREATE TABLE: the last row of each primary key, or all rows."""
     function, options = _function(statement, _SOURCES, where)
     schema = Schema(statement.columns)
-    remove = options.pop("remove", None)
     # The columns are those of the statement.
     place = "what" if function is sources.datagen else "schema"
-    arguments = read_arguments(function, options, where, option="{}", done=(place,))
+    _check_names(function, options, where, own=("remove",), done=place)
+    remove = options.pop("remove", None)
+    arguments = _arguments(function, options, where, done=place)
     stream: Stream = function(**{place: schema}, **arguments)
-    return stream.view(statement.key, remove=remove)
+    return stream.named(statement.name).view(statement.key, remove=remove)
 
 
 def sink_of(statement: Statement, where: str) -> tuple[Sink, bool]:
     """Return the sink of CREATE SINK, and whether it gets the whole view."""
     function, options = _function(statement, _SINKS, where)
-    whole = options.pop("whole", "false").lower() in ("true", "1", "yes")
-    return function(**read_arguments(function, options, where, option="{}")), whole
+    _check_names(function, options, where, own=("whole",))
+    whole = convert(options.pop("whole", "false"), bool, f"{where}: whole")
+    return function(**_arguments(function, options, where)), whole
+
+
+def _check_names(
+    function: Callable[..., Any], options: dict[str, str], where: str, own: tuple[str, ...], done: str = ""
+) -> None:
+    """Refuse options that neither the function has, without the parameter `done`, nor the statement: `own`."""
+    known = [*(name for name in inspect.signature(function).parameters if name != done), *own]
+    for name in options:
+        if name not in known:
+            message = f"{where} has no option '{name}'"
+            raise BadEntry(message, hint=choices("options", dict.fromkeys(known), name))
+
+
+def _arguments(function: Callable[..., Any], options: dict[str, str], where: str, done: str = "") -> dict[str, Any]:
+    """Return the options as arguments; where several names are possible, they stand between commas."""
+    found = read_arguments(function, options, where, option="{}", done=(done,))
+    several = [name for name, kind in type_hints(function).items() if Sequence[str] in get_args(kind)]
+    for name in several:
+        if name in found:
+            found[name] = tuple(part.strip() for part in found[name].split(","))
+    return found
 
 
 def _function(statement: Statement, known: dict[str, Any], where: str) -> tuple[Any, dict[str, str]]:

@@ -21,8 +21,9 @@ def pipeline_of_file(path: Path) -> Pipeline:
         try:
             built.add(statement)
         except PenstockError as error:
-            at = f"at {path}:{statement.line}"
-            error.hint = f"{error.hint}\n  {at}" if error.hint else at
+            if not error.message.startswith(f"{path}:"):
+                at = f"at {path}:{statement.line}"
+                error.hint = f"{error.hint}\n  {at}" if error.hint else at
             raise
     if not built.outputs:
         message = f"{path} writes nothing"

@@ -97,7 +97,10 @@ class _Reader:
         for piece in self._list("the options in parentheses: (connector = 'topic')"):
             if len(piece) != 3 or piece[1].text != "=":
                 self._fail("an option is a name, = and a value", "write connector = 'topic'", piece[0])
-            found[piece[0].text.lower()] = piece[2].text
+            name = piece[0].text.lower()
+            if name in found:
+                self._fail(f"the option {name} is given twice", "leave one of them out", piece[0])
+            found[name] = piece[2].text
         return found
 
     def _list(self, wanted: str) -> list[list[Token]]:

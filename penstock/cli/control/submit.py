@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 SourceTarget = Annotated[
     str,
     typer.Argument(
-        metavar="FILE.py[:name]|FOLDER[:FILE.py[:name]]",
-        help="Python file, or a folder whose code is sent as a zip; and the pipeline if there are several.",
+        metavar="FILE.py[:name]|FILE.sql|FOLDER[:FILE]",
+        help="Python or SQL file, or a folder whose code is sent as a zip; and the pipeline if there are several.",
     ),
 ]
 SettingPairs = Annotated[

@@ -86,7 +86,7 @@ class Client:
         arguments: Mapping[str, Any] | None = None,
         **more_arguments: Any,
     ) -> Job:
-        """Submit `FILE.py[:name]`, or `FOLDER[:FILE.py[:name]]`, and return the new job.
+        """Submit `FILE.py[:name]`, `FILE.sql` or `FOLDER[:FILE]`, and return the new job.
 
         The job manager builds the plan first; a mistake in the pipeline is raised as `penstock explain` prints it.
         Keywords that are no options are arguments of the function that builds the pipeline; `arguments` takes those

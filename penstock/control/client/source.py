@@ -1,4 +1,4 @@
-"""The source of a job as it is sent to the job manager: a Python file, or a zip of a folder."""
+"""The source of a job as it is sent to the job manager: a Python or SQL file, or a zip of a folder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _NO_CODE = frozenset(("__pycache__", "node_modules", "build", "dist", "spark-war
 # Equal folders give equal bytes, so that the job manager can see that a version did not change.
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MAIN = ("main.py", "pipeline.py", "job.py")
+_ENTRIES = (".py", ".sql")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file to send, and which pipeline of it to run: `name`, or `FILE.py[:name]` in a zip."""
+    """A file to send, and which pipeline of it to run: `name`, or `FILE.py[:name]` or `FILE.sql` in a zip."""
 
     filename: str
     content: bytes
@@ -34,14 +35,15 @@ class Source:
     @property
     def media_type(self) -> str:
         """The media type of the file."""
-        return "application/zip" if self.filename.endswith(".zip") else "text/x-python"
+        known = {".zip": "application/zip", ".sql": "application/sql"}
+        return known.get(Path(self.filename).suffix, "text/x-python")
 
 
 def read_source(target: str | Path) -> Source:
-    """Read `FILE.py[:name]`, `FOLDER[:FILE.py[:name]]` or `FILE.zip[:FILE.py[:name]]`.
+    """Read `FILE.py[:name]`, `FILE.sql`, or a folder or zip with `:FILE.py[:name]` or `:FILE.sql` after it.
 
-    Of a folder, code and small texts are sent; hidden files, virtual environments and data are not. Without FILE.py
-    a folder must have main.py, pipeline.py, job.py, or one Python file. Raise BadEntry for anything else.
+    Of a folder, code and small texts are sent; hidden files, virtual environments and data are not. Without a file
+    a folder must have main.py, pipeline.py, job.py, or one Python or SQL file. Raise BadEntry for anything else.
     """
     path, entry = _split(str(target))
     if path.is_dir():
@@ -61,37 +63,44 @@ def _split(target: str) -> tuple[Path, str | None]:
     ends = [end for end in range(len(parts), 0, -1) if Path(":".join(parts[:end])).exists()]
     end = ends[0] if ends else 1
     path, entry = Path(":".join(parts[:end])), ":".join(parts[end:]) or None
-    if path.is_dir() or (path.is_file() and path.suffix in (".py", ".zip")):
+    if path.is_dir() or (path.is_file() and path.suffix in (*_ENTRIES, ".zip")):
         return path, entry
-    if path.is_file() or path.suffix not in (".py", ".zip", ""):
-        message = f"'{target}' is not a Python file, a folder or a zip"
+    if path.is_file() or path.suffix not in (*_ENTRIES, ".zip", ""):
+        message = f"'{target}' is not a Python or SQL file, a folder or a zip"
         raise BadEntry(message, hint="as in: penstock submit vwap.py")
     message = f"file not found: {path}"
-    raise BadEntry(message, hint=choices(f"Python files in {path.parent}", _python_files(path.parent), path.name))
+    hint = choices(f"Python and SQL files in {path.parent}", _entry_files(path.parent), path.name)
+    raise BadEntry(message, hint=hint)
 
 
 def _main_of(folder: Path) -> str:
-    files = _python_files(folder)
-    found = [name for name in _MAIN if name in files] or (files if len(files) == 1 else [])
+    files = _entry_files(folder)
+    python = [name for name in files if name.endswith(".py")]
+    found = [name for name in _MAIN if name in python]
+    # SQL beside Python is what the Python reads.
+    for names in (python, files):
+        found = found or (names if len(names) == 1 else [])
     if found:
         return found[0]
-    message = f"{folder} has {len(files)} Python files, and none of them is main.py"
+    message = f"{folder} has {len(files)} Python and SQL files, and none of them is main.py"
     first = files[0] if files else "FILE.py"
-    raise BadEntry(message, hint=f"{choices('Python files there', files)}      name one: {folder}:{first}")
+    raise BadEntry(message, hint=f"{choices('files there', files)}      name one: {folder}:{first}")
 
 
 def _check_entry(folder: Path, entry: str) -> None:
     file = entry.partition(":")[0]
-    if not file.endswith(".py"):
-        message = f"'{folder}:{entry}' names no Python file of the folder"
+    if not file.endswith(_ENTRIES):
+        message = f"'{folder}:{entry}' names no Python or SQL file of the folder"
         raise BadEntry(message, hint=f"as in: {folder}:{_main_of(folder)}:{entry}")
     if not (folder / file).is_file():
         message = f"file not found: {folder / file}"
-        raise BadEntry(message, hint=choices("Python files there", _python_files(folder), file))
+        raise BadEntry(message, hint=choices("files there", _entry_files(folder), file))
 
 
-def _python_files(folder: Path) -> list[str]:
-    return sorted(file.name for file in folder.glob("*.py"))[:20] if folder.is_dir() else []
+def _entry_files(folder: Path) -> list[str]:
+    """Return the files that may have a pipeline: those of Python first."""
+    found = [file.name for file in folder.iterdir() if file.suffix in _ENTRIES] if folder.is_dir() else []
+    return sorted(found, key=lambda name: (name.endswith(".sql"), name))[:20]
 
 
 def zipped(folder: Path) -> bytes:

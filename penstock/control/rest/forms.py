@@ -15,7 +15,7 @@ from penstock.control.api.jobs import Submission, Until, Update
 from penstock.control.rest.manager import IdempotencyKey, Source
 from penstock.errors import BadEntry
 
-_SUFFIXES = (".py", ".zip")
+_SUFFIXES = (".py", ".sql", ".zip")
 _LONGEST_NAME = 200
 _Settings = Annotated[Json[Object], Field(description="settings of the job, a JSON object as text", examples=["{}"])]
 _Arguments = Annotated[
@@ -27,16 +27,16 @@ _Policy = Annotated[Json[Object] | Text, Field(union_mode="left_to_right")]
 
 
 class _Upload(Request):
-    file: UploadFile = Field(description="NAME.py, or a zip of a folder")
+    file: UploadFile = Field(description="NAME.py, NAME.sql, or a zip of a folder")
     entry: Text | None = Field(default=None, description="pipeline of the source: `name`, or `FILE.py:name` of a zip")
 
     def source(self) -> Source:
-        """Return the uploaded file; raise BadEntry for one that is neither Python nor a zip."""
+        """Return the uploaded file; raise BadEntry for one that is neither Python, SQL nor a zip."""
         name = PurePosixPath((self.file.filename or "").replace("\\", "/")).name
         plain = name.isprintable() and len(name) <= _LONGEST_NAME
         if not (plain and name.endswith(_SUFFIXES) and name not in _SUFFIXES):
-            message = f"file: {name[:_LONGEST_NAME]!r} is not the name of a Python file or a zip"
-            raise BadEntry(message, hint='upload NAME.py, or NAME.zip of a folder, as in -F "file=@vwap.py"')
+            message = f"file: {name[:_LONGEST_NAME]!r} is not the name of a Python file, an SQL file or a zip"
+            raise BadEntry(message, hint='upload NAME.py, NAME.sql, or NAME.zip of a folder, as in -F "file=@vwap.py"')
         return Source(name, self.file.file.read())
 
     def _options(self) -> dict[str, Any]:

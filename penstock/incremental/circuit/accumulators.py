@@ -32,9 +32,14 @@ from penstock.incremental.circuit.exact_sums import (
     valid,
 )
 from penstock.incremental.circuit.row_identity import Grouping, Numbers
+from penstock.plan.operators.node import OWN_COLUMNS
 
 What = Literal["count", "true", "whole", "decimal", "nan", "inf", "-inf", "double", "square"]
 _LIMBS = {"whole": 2, "decimal": 4}
+_HINT = (
+    "sum a wider type: sum(cast(... as decimal(38,2))); a view that is changed needs a new checkpoint\n"
+    "  no row is lost: the epoch is not committed, and the next run reads it again"
+)
 
 
 @dataclass(frozen=True)
@@ -129,13 +134,17 @@ class Result:
         try:
             fits = decimals.cast(self.type)
         except pa.ArrowInvalid:
-            self._check(rows, np.ones(len(rows), bool))
+            self._check(rows, np.array([not _fits(one, self.type) for one in decimals]))
         return pc.if_else(pa.array(count != 0), fits, pa.scalar(None, self.type))
 
     def _check(self, rows: pa.Table, wrong: npt.NDArray[np.bool_]) -> None:
         if wrong.any():
-            message = f'"{self.label}" failed on a group of rows: the sum is out of range for {self.type}'
-            raise ExpressionFailed(message, hint="sum a wider type: sum(cast(... as decimal(38,2)))")
+            group = rows.slice(int(np.flatnonzero(wrong)[0]), 1).to_pylist()[0]
+            keys = {name: value for name, value in group.items() if not name.startswith(OWN_COLUMNS)}
+            of = f"the group {keys}" if keys else "all rows"
+            kind = "bigint" if self.type == pa.int64() else f"decimal({self.type.precision},{self.type.scale})"
+            message = f'"{self.label}" failed on {of}: the sum is out of range for {kind}'
+            raise ExpressionFailed(message, hint=_HINT)
 
     def _average(self, rows: pa.Table, columns: dict[What, str], count: Numbers) -> pa.Array:
         if "double" in columns:
@@ -176,6 +185,14 @@ class Result:
                 variance = ratio(n * square - one * one, (n * divisor) << (2 * UNIT))
                 found.append(variance**0.5 if self.name.startswith("stddev") else variance)
         return pa.array(found, pa.float64())
+
+
+def _fits(value: pa.Scalar, kind: pa.DataType) -> bool:
+    try:
+        value.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _ints(rows: pa.Table, column: str, count: int) -> list[Numbers]:

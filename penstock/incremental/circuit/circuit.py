@@ -62,7 +62,8 @@ class Circuit:
             try:
                 made.append(self._made(one, made, changes, state))
             except PenstockError as error:
-                error.node = error.node or one.relation
+                # The node is the view; only its caller knows its name.
+                error.message, error.node = f"{error.node or one.relation}: {error.message}", None
                 raise
         return consolidated(made[-1])
 

@@ -74,6 +74,11 @@ def to_decimals(limbs: Sequence[Numbers], scale: int) -> tuple[pa.Array, npt.NDA
     wrong = (d < -(1 << 31)) | (d >= 1 << 31)
     words = np.empty(2 * len(a), np.int64)
     words[0::2], words[1::2] = a | (b << _BITS), c | (np.where(wrong, 0, d) << _BITS)
+    # 128 bits hold more than 38 digits.
+    low, high = words[0::2].view(np.uint64), words[1::2]
+    (most, most_low), (least, least_low) = divmod(10**38, 1 << 64), divmod(-(10**38), 1 << 64)
+    wrong |= (high > most) | ((high == most) & (low >= np.uint64(most_low)))
+    wrong |= (high < least) | ((high == least) & (low <= np.uint64(least_low)))
     array = pa.Array.from_buffers(pa.decimal128(38, scale), len(a), [None, pa.py_buffer(words.tobytes())])
     return array, wrong
 

@@ -9,11 +9,15 @@ from penstock.incremental.circuit.changes import WEIGHT
 from penstock.native import engine
 from penstock.native.steps import INPUT, Step, compose
 
-# A row of a view cannot be rejected: others were computed from it in earlier epochs.
+# A row of a view is not rejected: what replaces or deletes it later would have to be rejected with it.
 _HINT = (
-    "use the try_ form of what failed, such as try_divide: it gives null; or reject such rows on the stream, "
-    "before .view()"
+    "no row is lost: the epoch is not committed, and the next run reads it again\n"
+    "  to continue from this checkpoint, keep such rows out before .view(), where rejected_to takes them: "
+    'stream.filter("... IS NOT NULL").view(...); then run it with --allow-drop SINK\n'
+    "  or use the try_ form of what failed, such as try_cast or try_divide, which gives null; "
+    "a view that is changed needs a new checkpoint"
 )
+_LONGEST = 60
 
 
 def evaluated(chain: tuple[Step, ...], rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -25,10 +29,15 @@ def evaluated(chain: tuple[Step, ...], rows: pa.Table, schema: pa.Schema) -> pa.
     except engine.database().Error as error:
         connection.unregister(INPUT)
         found = engine.failed(chain, None, rows, error)
-        found.hint = _HINT
+        found.hint, found.node = _HINT, _short(found.node)
         raise found from error
     connection.unregister(INPUT)
     return without_negative_zeros(found if found.schema.equals(schema) else found.cast(schema))
+
+
+def _short(operator: str | None) -> str | None:
+    """Return the label of an operator; of a long one, its beginning."""
+    return operator if operator is None or len(operator) <= _LONGEST else f"{operator[:_LONGEST]}...'"
 
 
 def without_negative_zeros(rows: pa.Table) -> pa.Table:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from penstock.errors import BadValue
 from penstock.incremental.circuit.changes import (
     consolidated,
     joined,
@@ -28,7 +28,11 @@ COUNT = "__penstock_count"
 
 @dataclass(frozen=True)
 class _WithDeletions:
-    """The base: `remove` is a step that adds the column `REMOVED`, or None."""
+    """The base: `remove` is a step that adds the column `REMOVED`, or None.
+
+    Invariant: all that comes is rows of a stream, each of weight 1. Changes of a view are such rows too, with a column
+    that says what they are.
+    """
 
     schema: pa.Schema
     rows: Arrangement
@@ -43,7 +47,9 @@ class _WithDeletions:
 
     def _given(self, changes: pa.Table) -> tuple[pa.Table, Flags]:
         """Return the rows in their order, and which of them are deletions."""
-        changes = changes.filter(pc.greater(changes.column(-1), 0)) if (weights(changes) <= 0).any() else changes
+        if (weights(changes) != 1).any():
+            message = "a row of a stream has a weight other than 1"
+            raise BadValue(message, hint="pass rows without weights: `remove` says which of them delete")
         if self.remove is None:
             return changes, np.zeros(changes.num_rows, bool)
         made = evaluated((self.remove,), changes, self.given.append(pa.field(REMOVED, pa.bool_())))

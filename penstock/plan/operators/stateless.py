@@ -28,8 +28,9 @@ class Read(Node):
 
     @property
     def detail(self) -> str:
-        """What is read."""
-        return f"{type(self.source).__name__} ({self.schema.ddl})"
+        """What is read, with its name where the node has another."""
+        named = f" '{self.source.name}'" if self.name not in (None, self.source.name) else ""
+        return f"{type(self.source).__name__}{named} ({self.schema.ddl})"
 
     @property
     def default_name(self) -> str:

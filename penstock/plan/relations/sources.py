@@ -39,7 +39,8 @@ class Latest(Relation):
     """The last row of each key, of rows in their order; a row for which `remove` holds deletes its key.
 
     The result has the columns `key` and `value` (None: all others). Without a key it is a bag: all rows count, and a
-    row for which `remove` holds takes out one row with equal `value` columns, if there is one.
+    row for which `remove` holds takes out one row with equal `value` columns, if there is one. Its input is an `Input`:
+    rows of another relation have no order, and may be taken out again.
     """
 
     kind = "latest"
@@ -54,6 +55,11 @@ class Latest(Relation):
         return (self.input,)
 
     def _checked(self) -> Schema:
+        if not isinstance(self.input, Input):
+            message = f"the rows of {self.input.label} have no order, so none of them is the last"
+            raise BadValue(
+                message, hint="read its changes as a stream: view.changes().view(key, remove=\"_change = 'delete'\")"
+            )
         given = self.input.schema
         keys = known_names(self.key, given, "key")
         for name in self.value or ():

@@ -39,6 +39,11 @@ def test_a_file_is_sent_as_it_is(folder: Folder) -> None:
     assert found.media_type == "text/x-python"
 
 
+def test_an_sql_file_is_sent_as_it_is(folder: Folder) -> None:
+    found = read_source(folder("prices.sql") / "prices.sql")
+    assert (found.filename, found.entry, found.media_type) == ("prices.sql", None, "application/sql")
+
+
 def test_the_name_after_the_colon_is_the_entry(folder: Folder) -> None:
     assert read_source(f"{folder('vwap.py')}/vwap.py:prices").entry == "prices"
 
@@ -97,6 +102,9 @@ def test_a_zip_has_what_the_folder_has(files: dict[str, bytes]) -> None:
         (["a.py", "pipeline.py"], "", "pipeline.py"),
         (["a.py", "b.py"], ":b.py", "b.py"),
         (["a.py", "sub/b.py"], ":sub/b.py:prices", "sub/b.py:prices"),
+        (["prices.sql"], "", "prices.sql"),
+        (["a.py", "query.sql"], "", "a.py"),
+        (["a.py", "query.sql"], ":query.sql", "query.sql"),
     ],
 )
 def test_the_entry_of_a_folder(folder: Folder, names: list[str], target: str, entry: str) -> None:
@@ -107,10 +115,10 @@ def test_the_entry_of_a_folder(folder: Folder, names: list[str], target: str, en
     ("names", "target", "message", "hint"),
     [
         (["vwap.py"], "/vwpa.py", "file not found: {}/vwpa.py", "did you mean 'vwap.py'?"),
-        (["vwap.txt"], "/vwap.txt", "'{}/vwap.txt' is not a Python file", "penstock submit vwap.py"),
-        (["a.py", "b.py"], "", "{} has 2 Python files, and none of them is main.py", "name one: {}:a.py"),
-        (["a.txt"], "", "{} has 0 Python files", "Python files there: (none)"),
-        (["main.py"], ":prices", "'{}:prices' names no Python file", "{}:main.py:prices"),
+        (["vwap.txt"], "/vwap.txt", "'{}/vwap.txt' is not a Python or SQL file", "penstock submit vwap.py"),
+        (["a.py", "b.py"], "", "{} has 2 Python and SQL files, and none of them is main.py", "name one: {}:a.py"),
+        (["a.txt"], "", "{} has 0 Python and SQL files", "files there: (none)"),
+        (["main.py"], ":prices", "'{}:prices' names no Python or SQL file", "{}:main.py:prices"),
         (["main.py"], ":mian.py", "file not found: {}/mian.py", "did you mean 'main.py'?"),
     ],
 )

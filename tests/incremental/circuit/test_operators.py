@@ -161,6 +161,13 @@ def test_a_deletion_from_a_bag_takes_out_one_equal_row_if_there_is_one() -> None
     assert row_count(state, range(circuit.stores)) == {0: 1}
 
 
+@pytest.mark.parametrize(("key", "weight"), [((), -1), ((), 0), (("k",), -1), (("k",), 2)])
+def test_rows_of_a_stream_have_the_weight_1(key: tuple[str, ...], weight: int) -> None:
+    circuit = Circuit(Latest(LOG, key, ("s",), "gone"))
+    with pytest.raises(BadValue, match="latest: a row of a stream has a weight other than 1"):
+        circuit.step({"log": table(LOG, [((1, "", 0, False), weight)])}, MemoryState())
+
+
 def test_an_expression_that_fails_names_operator_expression_and_row() -> None:
     circuit = Circuit(Filter(Project(A, (("r", "100 / n"), ("s", "s"))), "r > 1"))
     rows = table(A, [(a(1, "fine", 5), 1), (a(1, "wrong", 0), 1)])
@@ -173,8 +180,11 @@ def test_an_expression_that_fails_names_operator_expression_and_row() -> None:
 def test_a_sum_that_is_too_large_names_the_aggregate() -> None:
     circuit, state = Circuit(Aggregate(A, (), (("t", "sum(n)"),))), MemoryState()
     rows = table(A, [(a(1, "x", 2**62), 3)])
-    with pytest.raises(ExpressionFailed, match=r"aggregate: .sum\(n\). failed"):
+    with pytest.raises(ExpressionFailed, match=r"aggregate: .sum\(n\). failed on all rows: .* range for bigint"):
         circuit.step({"a": rows}, state)
+    grouped = Circuit(Aggregate(A, ("s",), (("t", "sum(n)"),)))
+    with pytest.raises(ExpressionFailed, match=r"failed on the group {'s': 'x'}"):
+        grouped.step({"a": table(A, [(a(1, "w", 1), 1), (a(1, "x", 2**62), 3)])}, MemoryState())
 
 
 def test_an_input_that_is_not_there_is_refused() -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.errors import BadExpression, BadSchema, BadValue, MissingEventTime, UnknownColumn, UpdatingStream
+from penstock.errors import (
+    BadExpression,
+    BadSchema,
+    BadValue,
+    DuplicateName,
+    MissingEventTime,
+    UnknownColumn,
+    UpdatingStream,
+)
 from penstock.plan.fingerprint import fingerprints, meaning
 from penstock.plan.physical.lanes import split_lanes
 from penstock.settings import Settings
@@ -102,3 +110,12 @@ def test_of_rows_that_are_never_taken_out_explain_says_that_only_the_first_stay(
         in pipeline(bids().view().group_by("auction").top(**by_price)).explain()
     )
     assert "stores all rows, by auction" in pipeline(bids().view("bid").group_by("auction").top(**by_price)).explain()
+
+
+def test_a_named_view_whose_outputs_have_different_keys_says_so() -> None:
+    view = ps.from_items([], "a bigint, b bigint").named("rows").view("a").named("v")
+    by_b = ps.table("by_b", connection="sqlite:///x.db", mode="upsert", key="b")
+    with pytest.raises(DuplicateName, match="'v' is used 2 times") as clash:
+        ps.Pipeline("p", view.to(by_b), view.to(ps.topic("t")))
+    assert "it is one view, and the keys of its outputs differ" in str(clash.value.hint)
+    ps.Pipeline("p", view.to(by_b), view.named("by_a").to(ps.topic("t")))

@@ -38,6 +38,7 @@ MISTAKES: dict[str, tuple[Callable[[], Relation], str]] = {
     "no column": (lambda: Project(BIDS, ()), "project: no column is given"),
     "key of a map": (lambda: Latest(BIDS, ("tags",)), "latest: the key 'tags' is map"),
     "key and value": (lambda: Latest(BIDS, ("auction",), ("auction",)), "latest: 'auction' is both"),
+    "latest of a relation": (lambda: Latest(AUCTIONS, ("id",)), "latest: the rows of latest have no order"),
     "bag of maps": (lambda: Latest(BIDS), "latest: column 'tags' is map"),
     "distinct maps": (lambda: Distinct(BIDS), "distinct: column 'tags' is map"),
     "types of keys": (lambda: Join(BIDS, AUCTIONS, (("bidder", "id"),)), "join: the keys .* different types"),

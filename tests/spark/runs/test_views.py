@@ -246,3 +246,33 @@ def test_a_view_of_a_topic_is_right_again_after_a_gap(event_log: str, settings: 
     send(2, None)
     send(4, 40)
     assert copied() == [(4, 40), (7, 70)]
+
+
+@pytest.mark.parametrize("on_loss", ["resync", pytest.param("fail", marks=pytest.mark.slow)])
+def test_records_of_a_view_that_are_sent_twice_change_nothing(
+    on_loss: Any, event_log: str, settings: Settings, tmp_path: Path
+) -> None:
+    """A job that is at least once sends the records of an epoch again after a crash: read together, or later."""
+    topic, sink = fresh(event_log).create(1), ps.collect()
+
+    def send(records: list[tuple[int, int | None]]) -> None:
+        for key, n in records:
+            value = None if n is None else json.dumps({"id": key, "n": n}).encode()
+            topic.produce([value], key=json.dumps({"id": key}).encode())
+
+    view = ps.read_view(topic.name, connection=event_log, schema="id bigint, n bigint", key="id", on_loss=on_loss)
+    run = ps.Pipeline("p", view.to(sink)).start(checkpoint=tmp_path / "c", settings=settings)
+    for records in ([(1, 10), (2, 20)], [(1, None), (2, 21), (3, 30)], [(3, None), (1, 11), (1, 12)]):
+        send(records)
+        send(records)
+        run.process_available()
+        before = len(sink.rows)
+        send(records)
+        run.process_available()
+        assert len(sink.rows) == before
+    run.stop()
+    run.wait()
+    found = [(row["id"], row["n"], row["_change"]) for row in sink.rows]
+    assert sorted(found[:2]) == [(1, 10, "insert"), (2, 20, "insert")]
+    assert sorted(found[2:5]) == [(1, 10, "delete"), (2, 21, "update"), (3, 30, "insert")]
+    assert sorted(found[5:]) == [(1, 12, "insert"), (3, 30, "delete")]

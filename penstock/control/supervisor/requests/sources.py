@@ -1,4 +1,4 @@
-"""Uploaded sources: a Python file or a zip of a folder, stored as the folder of a version."""
+"""Uploaded sources: a Python or SQL file, or a zip of a folder, stored as the folder of a version."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from penstock.control.supervisor.data_folder import DataFolder, disk_full
 from penstock.control.supervisor.pending_submissions import remove_version
 from penstock.errors import BadEntry, UnknownJob, choices
 
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.(py|sql)")
 _ENTRY_NAME = re.compile(r"[^\W\d]\w*")
 # If a folder has several files, these are tried.
 _USUAL = ("main.py", "pipeline.py", "job.py")
+_ENTRIES = (".py", ".sql")
 
 
 @dataclass(frozen=True)
 class StoredSource:
-    """The source of a version: its folder, its entry as `FILE.py[:name]`, and its digest."""
+    """The source of a version: its folder, its entry as `FILE.py[:name]` or `FILE.sql`, and its digest."""
 
     folder: Path
     entry: str
@@ -70,26 +71,28 @@ def entry_text(data: DataFolder, job: str, number: int, entry: str) -> str:
 def _write(folder: Path, filename: str, content: bytes) -> list[str]:
     if content[:4] == b"PK\x03\x04" or filename.lower().endswith(".zip"):
         unpacked = unpack(content, folder)
-        return sorted(str(path.relative_to(folder)) for path in unpacked if path.suffix == ".py")
+        return sorted(str(path.relative_to(folder)) for path in unpacked if path.suffix in _ENTRIES)
     if not _FILE_NAME.fullmatch(filename):
-        message = f"{filename!r} is not the name of a Python file"
-        raise BadEntry(message, hint="upload NAME.py, or a zip of a folder; letters, digits, '_', '-' and '.'")
+        message = f"{filename!r} is not the name of a Python or SQL file"
+        hint = "upload NAME.py, NAME.sql, or a zip of a folder; letters, digits, '_', '-' and '.'"
+        raise BadEntry(message, hint=hint)
     (folder / filename).write_bytes(content)
     return [filename]
 
 
 def _entry(files: list[str], entry: str | None) -> str:
-    """Return the entry as `FILE.py[:name]`.
+    """Return the entry as `FILE.py[:name]` or `FILE.sql`.
 
     >>> _entry(["vwap.py"], "prices"), _entry(["a.py", "b.py"], "b.py"), _entry(["vwap.py"], None)
     ('vwap.py:prices', 'b.py', 'vwap.py')
     """
     file, _, name = (entry or "").partition(":")
-    if file and not file.endswith(".py"):
+    if file and not file.endswith(_ENTRIES):
         file, name = "", file if not name else f"{file}:{name}"
     if name and not _ENTRY_NAME.fullmatch(name):
         message = f"entry = {entry!r} does not name a pipeline"
-        raise BadEntry(message, hint="write NAME, FILE.py or FILE.py:NAME, with a variable or function of the file")
+        hint = "write NAME, FILE.py, FILE.py:NAME or FILE.sql, with a variable or function of the file"
+        raise BadEntry(message, hint=hint)
     if file and file not in files:
         message = f"entry = {entry!r}: the source has no file {file!r}"
         raise BadEntry(message, hint=choices("files", files, file))
@@ -99,11 +102,14 @@ def _entry(files: list[str], entry: str | None) -> str:
 
 def _usual(files: list[str]) -> str:
     top = [file for file in files if "/" not in file]
-    if len(top) == 1:
-        return top[0]
+    python = [file for file in top if file.endswith(".py")]
+    # SQL beside Python is what the Python reads.
+    for names in (python, top):
+        if len(names) == 1:
+            return names[0]
     found = next((file for file in _USUAL if file in top), None)
     if found is None:
-        message = "the source has several Python files" if files else "the source has no Python file"
+        message = "the source has several Python and SQL files" if files else "the source has no Python or SQL file"
         hint = f"name the one with the pipeline: entry=FILE.py; {choices('files', files)}"
         raise BadEntry(message, hint=hint)
     return found

@@ -24,6 +24,11 @@ pipeline = ps.Pipeline("prices", rows.filter("size > 0").to(ps.collect()))
 """
 WRONG = GOOD.replace(b"size > 0", b"sise > 0")
 LOOPS = b"while True: pass"
+SQL = b"""
+CREATE TABLE trade (id BIGINT, size BIGINT) WITH (connector = 'datagen', rows = 10);
+CREATE SINK large WITH (connector = 'console');
+INSERT INTO large SELECT id FROM trade WHERE size > 0;
+"""
 FORKS = (
     b"""
 import subprocess, sys
@@ -125,6 +130,17 @@ def test_a_zip_of_a_folder_is_a_source_too(manager: RunningManager) -> None:
     update = manager.manager.update("zipped", Update(), Source("job.py", GOOD), CALLER)
     assert manager.wait_for_command(update.id) == "done"
     assert [one.number for one in manager.manager.versions(job, Paging()).items] == [2, 1]
+
+
+def test_an_sql_file_is_a_source_too(manager: RunningManager) -> None:
+    job = manager.get(submit(manager, SQL, "prices.sql"))
+    assert (job.name, job.entry) == ("prices", "prices.sql")
+    assert any(node["kind"] == "view" for node in manager.manager.plan("prices", None).plan["nodes"])
+    with pytest.raises(UnknownColumn, match="sise") as raised:
+        submit(manager, SQL.replace(b"size > 0", b"sise > 0"), "wrong.sql")
+    assert (raised.value.hint or "").endswith("\n  at wrong.sql:4")
+    with pytest.raises(BadEntry, match="takes no --set rows"):
+        submit(manager, SQL, "wrong.sql", arguments={"rows": 5})
 
 
 def _file(manager: RunningManager, content: bytes) -> str:
