@@ -23,7 +23,7 @@ from penstock.spark.epochs import sink_tasks
 from tests.conftest import at_parallelism
 from tests.spark.sink_targets import COMMITTED_BY_TASKS, KINDS, Target, Targets
 
-# Every sink whose tasks commit shares one mechanism; those of databases and a user's own are in the tests of two outputs.
+# Every sink whose tasks commit shares one mechanism; a database and a user's own sink are in the tests of two outputs.
 OTHERS = ["postgresql", "sqlite", "user"]
 ALWAYS = [kind for kind in COMMITTED_BY_TASKS if kind not in OTHERS]
 SCHEMA = "k string, n bigint, filler string"
