@@ -83,6 +83,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     testing._CRASHES = CRASHES if both else (CRASHES[crc32(item.nodeid.encode()) % 2],)
 
 
+# Property tests draw other examples in every run: in short a third of them, and `make test-slow` draws them all.
+FEWEST_EXAMPLES = 15
+
+
+def _draw_fewer_examples(item: pytest.Item) -> None:
+    function = getattr(item, "function", None)
+    chosen = getattr(function, "_hypothesis_internal_use_settings", None)
+    if chosen is not None and chosen.max_examples > FEWEST_EXAMPLES:
+        fewer = max(FEWEST_EXAMPLES, chosen.max_examples // 3)
+        function._hypothesis_internal_use_settings = type(chosen)(chosen, max_examples=fewer)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and leave out slow tests, unless they are asked for.
 
@@ -94,6 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
     if not config.getoption("--slow"):
         for item in items:
+            _draw_fewer_examples(item)
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: make test-slow"))
 

@@ -45,7 +45,7 @@ def test_random_rows_give_the_same_bits(spark: SparkSession, group: str, seed: i
 
 
 # Each is a query of Spark's, so that in short some stand for the others; test_fallible_expressions.py has them all.
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [10, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("group", ["arithmetic", "numbers", "logic", "casts"])
 def test_rows_that_fail_here_fail_in_spark(spark: SparkSession, group: str, step: int) -> None:
     rows = edges()

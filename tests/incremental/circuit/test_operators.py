@@ -124,13 +124,9 @@ RELATIONS: dict[str, Relation] = {
 
 
 @pytest.mark.parametrize("name", RELATIONS)
-def test_each_epoch_is_what_recomputing_gives(name: str) -> None:
-    check(RELATIONS[name], EPOCHS)
-
-
-@pytest.mark.parametrize("name", RELATIONS)
-def test_nothing_is_left_when_all_is_retracted(name: str) -> None:
-    harness = check(RELATIONS[name], EPOCHS, in_bucket=False)
+def test_each_epoch_is_what_recomputing_gives_and_nothing_is_left_when_all_is_retracted(name: str) -> None:
+    harness = check(RELATIONS[name], EPOCHS)
+    harness.folder = None
     harness.run(retraction(harness.history, {}))
     assert sum(harness.state_rows().values()) == harness.rows_that_stay
 

@@ -23,9 +23,8 @@ from penstock.spark.epochs import sink_tasks
 from tests.conftest import at_parallelism
 from tests.spark.sink_targets import COMMITTED_BY_TASKS, KINDS, Target, Targets
 
-# Every sink whose tasks commit shares one mechanism; the two that share one database interface stand for each other,
-# and a user's own sink is in the tests of two outputs.
-OTHERS = ["postgresql", "user"]
+# Every sink whose tasks commit shares one mechanism; a database and a user's own sink are in the tests of two outputs.
+OTHERS = ["postgresql", "sqlite", "user"]
 ALWAYS = [kind for kind in COMMITTED_BY_TASKS if kind not in OTHERS]
 SCHEMA = "k string, n bigint, filler string"
 # Spark sends rows to a Python worker in pieces of 64 KiB: if batches are smaller, nothing arrives before a failure.

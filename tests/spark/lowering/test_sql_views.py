@@ -8,7 +8,7 @@ import penstock as ps
 from penstock.errors import BadValue
 from penstock.settings import Settings
 from penstock.testing import Crash, Results, run_to_end
-from tests.spark.lowering.test_views import auctions, bids, view_of
+from tests.spark.lowering.test_views import both_feeds, view_of
 from tests.spark.view_oracle import Feed, check
 
 QUERIES = {
@@ -28,7 +28,7 @@ QUERIES = {
 
 
 def views() -> tuple[dict[str, ps.View], list[Feed]]:
-    feeds = [bids(), auctions()]
+    feeds = both_feeds()
     inputs = {feed.name: view_of(feed) for feed in feeds}
     return {name: ps.sql_view(query, **inputs) for name, query in QUERIES.items()}, feeds
 
