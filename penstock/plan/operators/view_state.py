@@ -7,6 +7,10 @@ from functools import singledispatch
 
 from penstock.durations import span_text
 from penstock.plan.relations import Aggregate, Distinct, Except, Intersect, Join, Latest, Relation, Top
+from penstock.plan.relations.aggregate_calls import EXTREMES, ORDERED, Call
+
+# What they were before a row came cannot be computed from what they are with it.
+_ALL_VALUES = (*EXTREMES, *ORDERED)
 
 
 @singledispatch
@@ -31,7 +35,13 @@ def _join(relation: Join) -> str:
 @kept_by.register
 def _aggregate(relation: Aggregate) -> str:
     whose = f"of each {', '.join(relation.keys)}" if relation.keys else "of all rows"
-    return f"stores the aggregates {whose}, and all values of those that cannot be subtracted, such as min and max"
+    names = dict.fromkeys(_shown(call) for call in relation.calls.calls if call.distinct or call.name in _ALL_VALUES)
+    return f"stores the aggregates {whose}" + (f", and all values of {', '.join(names)}" if names else "")
+
+
+def _shown(call: Call) -> str:
+    inside = ", ".join(call.arguments)
+    return f"{call.name}(DISTINCT {inside})" if call.distinct else f"{call.name}({inside})"
 
 
 @kept_by.register
