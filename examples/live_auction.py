@@ -4,14 +4,19 @@ Bids come, are changed and are withdrawn; after every epoch each table is what i
 far. A second job reads the average prices as a view, through a topic.
 
     export PENSTOCK_CONNECTIONS=warehouse=postgresql://user:password@127.0.0.1:5432/database
-    penstock log serve
+    penstock log serve  # in a terminal of its own
     penstock topic create auctions
     penstock topic create bids
     penstock produce auctions --file examples/auctions.jsonl
     penstock produce bids --file examples/bids.jsonl
     penstock run examples/live_auction.py:auctions --until drained
     penstock run examples/live_auction.py:dearest --until drained
-    penstock view live-auction --name winning --watch
+    penstock view live-auction --name winning
+
+Without `--until drained` a job runs on; `penstock view ... --watch` follows it from another terminal. Withdraw a bid:
+
+    penstock view live-auction --name winning --key 6 --watch
+    echo '{"bid": 71, "auction": 6, "withdrawn": true}' | penstock produce bids
 """
 
 import penstock as ps

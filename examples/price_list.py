@@ -2,10 +2,20 @@
 
 A price that changes, or a product that is taken off the list, changes every basket that has it.
 
-    penstock log serve
+    penstock log serve  # in a terminal of its own
     penstock topic create prices
     penstock topic create basket-items
+    echo '{"product": "tea", "price": "2.50"}' | penstock produce prices
+    echo '{"customer": "ada", "product": "tea", "quantity": 2}' | penstock produce basket-items
     penstock run examples/price_list.py --until drained
+    penstock view baskets --key ada
+
+Then change a price, and look again after another run. A row with `"ended": true` takes a product off the list, and a
+quantity of 0 takes it out of a basket:
+
+    echo '{"product": "tea", "price": "3.00"}' | penstock produce prices
+    penstock run examples/price_list.py --until drained
+    penstock view baskets --key ada
 """
 
 import penstock as ps

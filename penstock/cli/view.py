@@ -15,7 +15,6 @@ from penstock.settings import Settings
 from penstock.spark.checkpoints.inspect import find_checkpoint
 from penstock.spark.checkpoints.state.tables import StateTable, find_view
 
-_EMPTY = "(no rows)"
 _EVERY_SECONDS = 0.5
 
 
@@ -49,7 +48,8 @@ def view(
         return read_state(root, settings, node=node, key=key, at=as_of, limit=limit, report=_report)
 
     def show(found: StateTable) -> None:
-        show_state(found, limit, _EMPTY, json=json)
+        empty = "(no rows)" if key is None else f"(no row with {', '.join(found.keys)} = {key})"
+        show_state(found, limit, empty, json=json)
 
     if watch:
         follow(read, show)

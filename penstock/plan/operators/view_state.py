@@ -7,6 +7,7 @@ from functools import singledispatch
 
 from penstock.durations import span_text
 from penstock.plan.relations import Aggregate, Distinct, Except, Intersect, Join, Latest, Relation, Top
+from penstock.plan.relations.aggregate_calls import EXTREMES, ORDERED, Call
 from penstock.plan.relations.append_only import append_only
 
 
@@ -32,8 +33,15 @@ def _join(relation: Join, inputs: Collection[str]) -> str:
 @kept_by.register
 def _aggregate(relation: Aggregate, inputs: Collection[str]) -> str:
     whose = f"of each {', '.join(relation.keys)}" if relation.keys else "of all rows"
-    others = "such as percentiles" if append_only(relation.input, inputs) else "such as min and max"
-    return f"stores the aggregates {whose}, and all values of those that cannot be subtracted, {others}"
+    # What these were before a row came cannot be computed from what they are with it.
+    whole = ORDERED if append_only(relation.input, inputs) else (*EXTREMES, *ORDERED)
+    names = dict.fromkeys(_shown(call) for call in relation.calls.calls if call.distinct or call.name in whole)
+    return f"stores the aggregates {whose}" + (f", and all values of {', '.join(names)}" if names else "")
+
+
+def _shown(call: Call) -> str:
+    inside = ", ".join(call.arguments)
+    return f"{call.name}(DISTINCT {inside})" if call.distinct else f"{call.name}({inside})"
 
 
 @kept_by.register

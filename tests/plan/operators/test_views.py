@@ -78,7 +78,7 @@ def test_it_is_written_as_json_and_read_again() -> None:
 
 def test_explain_says_what_is_stored_what_bounds_it_and_how_it_is_divided() -> None:
     text = pipeline(bids().view().group_by("auction").aggregate(n="count(*)")).explain(Settings())
-    assert "2 aggregate by auction: count(*) as n: stores the aggregates of each auction" in text
+    assert "2 aggregate by auction: count(*) as n: stores the aggregates of each auction\n" in text
     assert "rows are divided over buckets: bids by auction" in text
     assert "warning: state can grow forever: every row of bids stays forever: pass remove= or ttl= to view()" in text
     bounded = pipeline(bids().event_time("ts", "1s").view("bid", ttl="1h").top(3, by="price")).explain(Settings())

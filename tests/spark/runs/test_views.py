@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli import app
-from penstock.errors import BadSchema, BadValue, CheckpointMismatch
+from penstock.errors import BadSchema, BadValue, CheckpointMismatch, CheckpointMissing
 from penstock.settings import Settings
 from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
 from penstock.spark.checkpoints.state.file_reader import FileReader
+from penstock.spark.checkpoints.state.reader import read_state
 from penstock.spark.checkpoints.state.store_files import read_schema
 from penstock.spark.checkpoints.state.tables import find_state
 from penstock.spark.lowering.buckets import TAIL_VARIABLE
@@ -137,6 +138,9 @@ def test_the_contents_are_read_from_the_checkpoint_now_and_as_of_an_epoch(ran: t
     (row,) = shown(data / "c", "--key", 3)["rows"]
     assert bag([row]) == recomputed(f"SELECT * FROM ({BEST}) WHERE auction = 3", [feed], 2)
     assert shown(data / "c", "--key", 77)["rows"] == []
+    assert "(no row with auction = 77)" in CliRunner().invoke(app, ["view", str(data / "c"), "--key", "77"]).output
+    with pytest.raises(CheckpointMissing, match=r"epoch 9 is not retained\n  retained: epoch 0 to 2"):
+        read_state(folder(data / "c"), Settings(), at=9)
 
 
 @IN_RUNS

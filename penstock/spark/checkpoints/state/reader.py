@@ -28,14 +28,15 @@ def read_state(
 ) -> StateTable:
     """Read the state of a node, after epoch `at` if given; `report` is called with the reason if Spark is started."""
     version = find_state(root, node, at)
-    reason, offsets = why_spark_is_needed(version.stores, version.epoch + 1), _offsets(version)
+    reason = why_spark_is_needed(version.stores, version.epoch + 1)
+    more: dict[str, Any] = {"offsets": _offsets(version), "keys": version.operator.keys}
     if reason is None:
         try:
-            return replace(FileReader(version).read(key, limit), offsets=offsets)
+            return replace(FileReader(version).read(key, limit), **more)
         except NotNative as not_native:
             reason = f"a result is not portable ({not_native})"
     report(f"starting Spark to read the state: {reason}")
-    return replace(_spark_reader(version, settings).read(key, limit), offsets=offsets)
+    return replace(_spark_reader(version, settings).read(key, limit), **more)
 
 
 def _spark_reader(version: StateVersion, settings: Settings) -> StateReader:

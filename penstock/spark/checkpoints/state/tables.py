@@ -45,7 +45,7 @@ class StateVersion:
 
 @dataclass(frozen=True)
 class StateTable:
-    """State after an epoch, ordered by key; `more` if there are rows beyond those; `offsets` is what was read."""
+    """State after an epoch, ordered by `keys`; `more` if there are rows beyond those; `offsets` is what was read."""
 
     node: str
     epoch: int
@@ -53,6 +53,7 @@ class StateTable:
     rows: list[Row]
     more: bool
     offsets: dict[str, Any] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
 
 
 class StateReader(Protocol):
@@ -124,7 +125,8 @@ def _epoch(history: History, number: int, at: int | None) -> int:
         return retained[-1]
     if at not in retained:
         message = f"the state after epoch {at} is not retained"
-        raise CheckpointMissing(message, hint=f"that of epochs {retained[0]} to {retained[-1]} is")
+        first, last = retained[0], retained[-1]
+        raise CheckpointMissing(message, hint=f"retained: epoch {first}" + (f" to {last}" if last > first else ""))
     return at
 
 
