@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.errors import ExpressionFailed
 from penstock.native.fallible_expressions import WHY, failed_rows, reasons
 from penstock.native.steps import INPUT, Step, compose
-from penstock.plan.operators.node import OWN_COLUMNS
+from penstock.plan.checked_operator import OWN_COLUMNS
 
 if TYPE_CHECKING:
     import duckdb
