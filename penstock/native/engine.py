@@ -16,6 +16,12 @@ from penstock.plan.checked_operator import OWN_COLUMNS
 if TYPE_CHECKING:
     import duckdb
 
+# Settings of DuckDB with which expressions mean what they mean in Spark: a division by zero raises, for doubles too.
+SESSION = (
+    "SET TimeZone = 'UTC'; SET preserve_insertion_order = true;"
+    " SET ieee_floating_point_ops = false; SET error_on_division_by_zero = true"
+)
+
 
 def database() -> Any:
     """Load DuckDB in tasks only: Spark's planner imports this module too."""
@@ -28,9 +34,7 @@ def database() -> Any:
 def connection() -> Any:
     """One connection per worker process; one thread, for Spark runs a task per core."""
     made = database().connect()
-    made.execute("SET threads = 1; SET TimeZone = 'UTC'; SET preserve_insertion_order = true")
-    # As in Spark, a division by zero raises, for doubles too.
-    made.execute("SET ieee_floating_point_ops = false; SET error_on_division_by_zero = true")
+    made.execute(f"SET threads = 1; {SESSION}")
     return made
 
 
