@@ -38,6 +38,11 @@ def connection() -> Any:
     return made
 
 
+def query(sql: str) -> pa.Table:
+    """Return the rows of a query over what is registered."""
+    return connection().sql(sql).to_arrow_table()
+
+
 def share_subexpressions(share: bool) -> None:
     """Let DuckDB evaluate common subexpressions once, or not: it moves them out of a TRY, where they raise."""
     connection().execute(f"SET disabled_optimizers = '{'' if share else 'common_subexpressions'}'")
@@ -85,7 +90,7 @@ def _why(step: Step, before: str, row: pa.Table) -> str | None:
     connection().register(INPUT, row)
     share_subexpressions(False)
     try:
-        found = connection().sql(failed_rows(step.probes, f"({before})")).to_arrow_table()
+        found = query(failed_rows(step.probes, f"({before})"))
     except database().Error:
         return None
     finally:
@@ -121,7 +126,7 @@ def _is_sliced(array: pa.Array) -> bool:
 def _fails(sql: str, rows: pa.Table) -> bool:
     connection().register(INPUT, unsliced(rows))
     try:
-        connection().sql(sql).to_arrow_table()
+        query(sql)
     except database().Error:
         return True
     finally:
