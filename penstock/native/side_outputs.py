@@ -26,7 +26,7 @@ SideRows = tuple[Kind, str, pa.Table]
 
 @dataclass
 class SideOutputs:
-    """The rows of a chunk that do not leave by its output, and the counts of its steps; DuckDB has the chunk as INPUT."""
+    """Rows of a chunk that do not leave by its output, and the counts of its steps; DuckDB has the chunk as INPUT."""
 
     program: Program
     rows: pa.Table
