@@ -99,16 +99,16 @@ def _find_operator(data: Folder, node: str | None) -> tuple[str, int, Operator]:
         message = f"{data} has no state"
         hint = "only aggregate, reduce, deduplicate, process and joins have state, after the first committed epoch"
         raise CheckpointMissing(message, hint=hint)
-    return found[_chosen(node, found, "nodes with state", "--node", data)]
+    return found[_chosen(node, found, "nodes", "--node", data)]
 
 
 def _chosen(name: str | None, found: Collection[str], what: str, option: str, data: Folder) -> str:
     """Return the name, which must be there, or without one the only one that is there."""
     if name is None and len(found) > 1:
-        message = f"{data} has several {what}"
+        message = f"{data} has the state of several {what}"
         raise BadValue(message, hint=f"choose one with {option}; {choices(what, found)}")
     if name is not None and name not in found:
-        message = f"'{name}' is none of the {what} in {data}"
+        message = f"{data} has no state of '{name}'"
         raise CheckpointMissing(message, hint=choices(what, found, name))
     return next(iter(found)) if name is None else name
 
