@@ -52,13 +52,6 @@ def reducer(fn: Any, node: str) -> Callable[..., Any]:
     return fn  # type: ignore[no-any-return]
 
 
-def one_of(value: Any, valid: tuple[Any, ...], what: str, node: str) -> None:
-    """Refuse a value of an option that is not in its list."""
-    if value not in valid:
-        message = f"{what}={value!r} is not known"
-        raise BadValue(message, node=node, hint=choices(what, [repr(one) for one in valid if one]))
-
-
 def optional_sink(value: Any, node: str) -> Sink | None:
     """Return a sink, or None."""
     return None if value is None else sink(value, node)

@@ -336,6 +336,19 @@ def choices(label: str, names: Iterable[str], wrong: str | None = None) -> str:
     return f"{label}: {', '.join(known) or '(none)'}{meant}"
 
 
+def one_of(value: Any, valid: Iterable[Any], option: str, node: str | None = None) -> Any:
+    """Return the value of an option; refuse one that is not valid.
+
+    >>> one_of("fail", ("reject", "fail"), "on_error")
+    'fail'
+    """
+    known = tuple(valid)
+    if value not in known:
+        message = f"{option}={value!r} is not known"
+        raise BadValue(message, node=node, hint=choices(option, [one for one in known if one], str(value)))
+    return value
+
+
 def whole_number(least: int, node: str, values: Mapping[str, Any]) -> None:
     """Refuse values that are not integers, or less than the least."""
     for option, value in values.items():

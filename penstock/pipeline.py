@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from penstock import argument_checks as checks
 from penstock.connectors.catalog import sink_from_spec, source_from_spec
 from penstock.contracts import Sink
-from penstock.errors import BadValue, PipelineError, choices
+from penstock.errors import BadValue, PipelineError, one_of
 from penstock.flows import Output
 from penstock.plan import codec
 from penstock.plan.graph import Graph
@@ -106,9 +106,7 @@ class Pipeline:
         allow_drop: Sequence[str] = (),
     ) -> Runner:
         """Start on Spark in this process, and return the run at once; it has `stop()`, `wait()` and `report()`."""
-        if until not in get_args(Until):
-            message = f"until={until!r} is not known"
-            raise BadValue(message, node=self.name, hint=choices("until", get_args(Until)))
+        one_of(until, get_args(Until), "until", self.name)
         settings = settings or Settings.load()
         where = folder(checkpoint) if checkpoint else folder(settings.checkpoints) / self.name
         # Plans are built and explained where there is no Java, so Spark is imported only here.

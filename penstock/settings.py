@@ -66,7 +66,7 @@ class Settings:
     lane: Lane = "auto"
     kafka_reader: Reader = "penstock"
     state_partitions: int | None = None
-    state_buckets: int | None = None
+    state_buckets: int | None = None  # the default of new checkpoints is BUCKETS in plan/operators/node.py
     parallelism: int | None = None
     epoch_rows: int | None = None
     epoch_target: str = "5s"

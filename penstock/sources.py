@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from penstock.argument_checks import one_of, shown, text
+from penstock.argument_checks import shown, text
 from penstock.connectors.files.changed_files import OnChange
 from penstock.connectors.files.source import FileSource
 from penstock.connectors.files.stdin import StdinSource
@@ -14,7 +14,7 @@ from penstock.connectors.generators.datagen import DataGen
 from penstock.connectors.generators.items import ItemSource
 from penstock.contracts import OnError, Source
 from penstock.durations import Time
-from penstock.errors import BadValue
+from penstock.errors import BadValue, one_of
 from penstock.flows import as_names
 from penstock.plan.operators.stateless import Read
 from penstock.schema import Schema, Shape

@@ -11,7 +11,7 @@ from penstock.aggregates import Aggregator
 from penstock.argument_checks import On, Within, joined, joined_asof
 from penstock.contracts import OnError, Sink
 from penstock.durations import Span, micros
-from penstock.errors import BadFunction, BadValue, choices
+from penstock.errors import BadFunction, BadValue, choices, one_of
 from penstock.flows import Flow, Names, Output, as_names, checked_name, named_columns, selected
 from penstock.plan.operators import deduplication, grouped, python_functions, stateless
 from penstock.plan.operators.joins import How
@@ -226,7 +226,7 @@ class Stream(Flow):
             "one": kind is python_functions.Map,
         }
         output = output_schema(fn, schema, self.schema, **given, **takes)  # type: ignore[arg-type]
-        checks.one_of(on_error, (*get_args(OnError), None), "on_error", kind.kind)
+        one_of(on_error, (*get_args(OnError), None), "on_error", kind.kind)
         return kind(
             input=self.node,
             fn=fn,
@@ -274,7 +274,7 @@ class KeyedStream(Flow):
         self, process: Process | type[Process], *, late_to: Sink | None = None, on_error: OnError | None = None
     ) -> Stream:
         """Run a process function over each key's rows: Python with state, timers and named outputs."""
-        checks.one_of(on_error, (*get_args(OnError), None), "on_error", "process")
+        one_of(on_error, (*get_args(OnError), None), "on_error", "process")
         made = process() if isinstance(process, type) and issubclass(process, Process) else process
         if not isinstance(made, Process):
             message = f"{process!r} is not a process function"

@@ -75,13 +75,16 @@ RULES: dict[str, set[str]] = {
     "contract_suite": VALUES | {"storage", "spark"},
     "testing": VALUES | {"plan", "keyed", "connectors", "storage", "spark", "pipeline", "contract_suite"},
     "text_arguments": {"errors"},
+    "process_limits": set(),
     "sql_files": VALUES | {"query", "sql_views", "stream", "flows", "sources", "sinks", "pipeline", "text_arguments"},
     "entry_points": VALUES | {"pipeline", "sql_files", "text_arguments"},
     # The process of a job: the only part of the job manager with Spark and the user's code in it.
-    "driver": VALUES | API | {"plan", "native", "connectors", "rejected", "storage", "spark", "observe"},
+    "driver": VALUES
+    | API
+    | {"plan", "native", "connectors", "rejected", "storage", "spark", "observe", "process_limits"},
     "penstock": VALUES | API | {"control", "incremental"},
     # A process of its own, which the job manager starts for what users write in SQL.
-    "sql_console": VALUES | API | {"plan", "native", "connectors"},
+    "sql_console": VALUES | API | {"plan", "native", "connectors", "process_limits"},
     "demo": {"penstock", "connectors"},
     "cli": VALUES
     | API

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from operator import methodcaller
 from typing import Annotated
 
 import typer
@@ -27,8 +28,8 @@ def _align(texts: list[list[str]], column: int, rows: Sequence[Sequence[Cell]]) 
 
 
 def show_json(value: object) -> None:
-    """Print a value as JSON."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print a value as JSON; it may be, or contain, models of the REST API."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=methodcaller("model_dump", mode="json")))
 
 
 def count_text(number: int, noun: str) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from penstock.process_limits import limit_process
 
 if TYPE_CHECKING:
     from penstock.driver.assignment import Assignment
@@ -27,34 +28,18 @@ CPU_SECONDS = 30
 WALL_SECONDS = 120
 MEMORY_BYTES = 2 * 1024**3
 FILE_BYTES = 16 * 1024**2
-# Each thread of these libraries reserves memory, and the plan needs none of them.
-_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ARROW_NUM_THREADS")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Check the plan of the assignment in a file; return the exit code of `penstock explain`."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    set_limits()
+    limit_process(cpu_seconds=CPU_SECONDS, memory_bytes=MEMORY_BYTES, file_bytes=FILE_BYTES)
     signal.alarm(WALL_SECONDS)
     result = check(Path(arguments[0]))
     json.dump(result, answer)
     answer.flush()
     return 0 if result["ok"] else int(result["error"]["exit_code"])
-
-
-def set_limits() -> None:
-    """Limit the processor time, memory and file size of this process and its children."""
-    for name in _ONE_THREAD:
-        os.environ[name] = "1"
-    limits = {
-        resource.RLIMIT_CPU: CPU_SECONDS,
-        resource.RLIMIT_AS: MEMORY_BYTES,
-        resource.RLIMIT_FSIZE: FILE_BYTES,
-        resource.RLIMIT_CORE: 0,
-    }
-    for kind, most in limits.items():
-        resource.setrlimit(kind, (most, most))
 
 
 def check(path: Path) -> dict[str, Any]:

@@ -11,10 +11,16 @@ import pyarrow as pa
 from penstock.errors import ExpressionFailed
 from penstock.native.fallible_expressions import WHY, failed_rows, reasons
 from penstock.native.steps import INPUT, Step, compose
-from penstock.plan.operators.node import OWN_COLUMNS
+from penstock.plan.checked_operator import OWN_COLUMNS
 
 if TYPE_CHECKING:
     import duckdb
+
+# Settings of DuckDB with which expressions mean what they mean in Spark: a division by zero raises, for doubles too.
+SESSION = (
+    "SET TimeZone = 'UTC'; SET preserve_insertion_order = true;"
+    " SET ieee_floating_point_ops = false; SET error_on_division_by_zero = true"
+)
 
 
 def database() -> Any:
@@ -28,10 +34,13 @@ def database() -> Any:
 def connection() -> Any:
     """One connection per worker process; one thread, for Spark runs a task per core."""
     made = database().connect()
-    made.execute("SET threads = 1; SET TimeZone = 'UTC'; SET preserve_insertion_order = true")
-    # As in Spark, a division by zero raises, for doubles too.
-    made.execute("SET ieee_floating_point_ops = false; SET error_on_division_by_zero = true")
+    made.execute(f"SET threads = 1; {SESSION}")
     return made
+
+
+def query(sql: str) -> pa.Table:
+    """Return the rows of a query over what is registered."""
+    return connection().sql(sql).to_arrow_table()
 
 
 def share_subexpressions(share: bool) -> None:
@@ -81,7 +90,7 @@ def _why(step: Step, before: str, row: pa.Table) -> str | None:
     connection().register(INPUT, row)
     share_subexpressions(False)
     try:
-        found = connection().sql(failed_rows(step.probes, f"({before})")).to_arrow_table()
+        found = query(failed_rows(step.probes, f"({before})"))
     except database().Error:
         return None
     finally:
@@ -117,7 +126,7 @@ def _is_sliced(array: pa.Array) -> bool:
 def _fails(sql: str, rows: pa.Table) -> bool:
     connection().register(INPUT, unsliced(rows))
     try:
-        connection().sql(sql).to_arrow_table()
+        query(sql)
     except database().Error:
         return True
     finally:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.contracts import REJECTED
-from penstock.native.chunk import Chunk, Kind, SideRows, newest_by_origin
+from penstock.native.chunk import Chunk, newest_by_origin
 from penstock.native.folds import Folds
+from penstock.native.side_outputs import Kind, SideOutputs, SideRows
 from penstock.native.steps import ORIGIN, REASON, Step
 from penstock.rejected.rows import row_dicts, row_json
 from penstock.schema import Schema
@@ -86,7 +87,8 @@ class Run:
         """Run the program over the rows, a chunk at a time, so that memory stays bounded."""
         for table in _chunks(rows):
             plain = table.drop_columns([ORIGIN]) if ORIGIN in table.column_names else table
-            chunk = Chunk(self.program, plain, self.late_before_us, self.ticks, self.counts, self._side_rows)
+            sides = SideOutputs(self.program, plain, self.late_before_us, self.counts, self._side_rows)
+            chunk = Chunk(self.program, plain, sides, self.ticks)
             out = chunk.run()
             if chunk.newest_us is not None:
                 self._advance(table, chunk.newest_us)

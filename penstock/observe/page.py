@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -11,38 +10,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from penstock.observe.declarations import BY_SERIES, METRICS, SECONDS, Metric
+from penstock.observe.declarations import BY_SERIES, METRICS, Metric
+from penstock.observe.histogram import Histogram
 
-__all__ = ["CONTENT_TYPE_LATEST", "Histogram", "Sample", "render"]
-
-
-class Histogram:
-    """Durations in seconds, counted by bucket."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(SECONDS) + 1)
-        self.total = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Add a duration.
-
-        >>> one = Histogram(); one.add(0.2); one.add(1000.0)
-        >>> one.buckets[4], one.buckets[-1]
-        (('0.25', 1.0), ('+Inf', 2.0))
-        """
-        self.counts[bisect_left(SECONDS, seconds)] += 1
-        self.total += seconds
-
-    @property
-    def buckets(self) -> list[tuple[str, float]]:
-        """Bounds with cumulative counts."""
-        so_far, made = 0, []
-        for bound, count in zip((*map(str, SECONDS), "+Inf"), self.counts, strict=True):
-            so_far += count
-            made.append((bound, float(so_far)))
-        return made
+__all__ = ["CONTENT_TYPE_LATEST", "Sample", "render"]
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import signal
 from typing import Any
+
+from penstock.process_limits import limit_process
 
 MEMORY = "512MB"
 ADDRESS_BYTES = 3 * 1024**3
@@ -22,23 +22,12 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "threads": "1",
     "temp_directory": "",
 }
-# Each thread of these libraries reserves memory.
-_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ARROW_NUM_THREADS")
 
 
 def set_limits(seconds: float) -> None:
     """Limit the time, processor time and memory of this process, and the size of files."""
-    for name in _ONE_THREAD:
-        os.environ[name] = "1"
-    most = min(_CPU_SECONDS, int(seconds) + 5)
-    limits = {
-        resource.RLIMIT_CPU: most,
-        resource.RLIMIT_AS: ADDRESS_BYTES,
-        resource.RLIMIT_FSIZE: _FILE_BYTES,
-        resource.RLIMIT_CORE: 0,
-    }
-    for kind, value in limits.items():
-        resource.setrlimit(kind, (value, value))
+    cpu_seconds = min(_CPU_SECONDS, int(seconds) + 5)
+    limit_process(cpu_seconds=cpu_seconds, memory_bytes=ADDRESS_BYTES, file_bytes=_FILE_BYTES)
     # Nothing handles it, so that it ends the process, wherever that is.
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
@@ -47,8 +36,9 @@ def connect() -> Any:
     """Return a connection of the same settings as in the native lane, which nothing can change any more."""
     import duckdb
 
+    from penstock.native.engine import SESSION
+
     made = duckdb.connect(":memory:", config=_CLOSED)
-    made.execute("SET TimeZone = 'UTC'; SET preserve_insertion_order = true")
-    made.execute("SET ieee_floating_point_ops = false; SET error_on_division_by_zero = true")
+    made.execute(SESSION)
     made.execute("SET python_enable_replacements = false; SET lock_configuration = true")
     return made

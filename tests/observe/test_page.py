@@ -8,7 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.observe.declarations import METRICS
-from penstock.observe.page import Histogram, Sample, render
+from penstock.observe.histogram import Histogram
+from penstock.observe.page import Sample, render
 from tests.promtool import complaints
 
 LABELS = {"job": "j1", "name": "vwap"}

@@ -60,7 +60,7 @@ def carry_out(client: Client, command: Command, *, wait: bool, json: bool) -> No
 
 def _show(result: Response, text: str, *, json: bool) -> None:
     if json:
-        show_json(result.model_dump(mode="json"))
+        show_json(result)
     else:
         typer.echo(text)
 

@@ -34,7 +34,7 @@ def show(client: Client, job: JobName, json: Json = False) -> None:
     """
     found = client.job(job)
     if json:
-        show_json(found.model_dump(mode="json"))
+        show_json(found)
         return
     typer.echo(line(found))
     for label, text in _facts(found).items():

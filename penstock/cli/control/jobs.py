@@ -34,7 +34,7 @@ def jobs(
     """
     found = client.jobs(state=state and state.upper(), name=name)
     if json:
-        show_json([job.model_dump(mode="json") for job in found])
+        show_json(found)
     else:
         show_table(HEAD, [row(job, datetime.now(UTC)) for job in found])
 

@@ -40,7 +40,7 @@ def set_(
     """
     made = client.set_secret(name, _value(name, file))
     if json:
-        show_json(made.model_dump(mode="json"))
+        show_json(made)
     else:
         typer.echo(f"set {made.name}; jobs refer to it by ${{secret:{made.name}}}")
 
@@ -69,7 +69,7 @@ def list_(client: Client, json: Json = False) -> None:
     """
     found = client.secrets()
     if json:
-        show_json([secret.model_dump(mode="json") for secret in found])
+        show_json(found)
         return
     rows: list[list[Cell]] = [[one.name, time_text(one.updated_at), one.updated_by or ""] for one in found]
     show_table(["secret", "changed", "by"], rows)

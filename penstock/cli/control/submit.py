@@ -150,7 +150,7 @@ def _wait(client: Client, job: Job) -> Job:
 
 def _show(job: Job, *, json: bool) -> None:
     if json:
-        show_json(job.model_dump(mode="json"))
+        show_json(job)
         return
     typer.echo(line(job))
     typer.echo(f"  watch it: penstock job show {job.name}      its output: penstock logs {job.name} -f")

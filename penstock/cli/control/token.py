@@ -50,7 +50,7 @@ def create(
     url = store or (store_of(data) if data else None)
     made = create_in_store(url, name, role) if url else client.create_token(name, role)
     if json:
-        show_json(made.model_dump(mode="json"))
+        show_json(made)
         return
     typer.echo(made.token)
     typer.echo(f"token {made.name} ({made.role}), id {made.id}; use it as PENSTOCK_TOKEN", err=True)
@@ -89,7 +89,7 @@ def list_(client: Client, json: Json = False) -> None:
     """
     found = client.tokens()
     if json:
-        show_json([token.model_dump(mode="json") for token in found])
+        show_json(found)
         return
     rows: list[list[Cell]] = [
         [t.name, t.id, t.role, time_text(t.created_at), time_text(t.expires_at), time_text(t.last_used_at)]

@@ -48,7 +48,7 @@ def top(
     """
     console = Console()
     if json:
-        show_json([job.model_dump(mode="json") for job in _sorted(client.jobs())])
+        show_json(_sorted(client.jobs()))
     elif once or not console.is_terminal:
         show_table(HEAD, [row(job, datetime.now(UTC)) for job in _sorted(client.jobs())])
     else:

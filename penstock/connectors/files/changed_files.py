@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from penstock.connectors.files.file_log import Change, FileLog, LoggedFile
-from penstock.errors import BadValue, SourceFailed, choices
+from penstock.errors import SourceFailed
 
 OnChange: TypeAlias = Literal["warn", "fail"]
 
@@ -62,16 +62,6 @@ class ChangeWatch:
             hint = 'restore its content and modification time, or pass on_change="warn"; write new content to new files'
             raise SourceFailed(describe(before, now.st_size), hint=hint)
         log.record_change(Change(path, now.st_size, now.st_mtime_ns))
-
-
-def checked_on_change(on_change: str) -> OnChange:
-    """Return a valid `on_change`, or raise BadValue."""
-    if on_change == "warn":
-        return "warn"
-    if on_change == "fail":
-        return "fail"
-    message = f"on_change={on_change!r} is not known"
-    raise BadValue(message, hint=choices("on_change", get_args(OnChange), on_change))
 
 
 def describe(before: LoggedFile | Change, size: int) -> str:

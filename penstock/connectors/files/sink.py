@@ -18,7 +18,7 @@ from penstock.connectors.files.staging import Stage, Staged
 from penstock.connectors.formats.csv.options import CsvOptions
 from penstock.connectors.formats.writers import ENDINGS, refuse_types
 from penstock.contracts import Epoch, Guarantee, Sink
-from penstock.errors import BadSchema, BadValue, PenstockError, SinkFailed, UnknownColumn, choices
+from penstock.errors import BadSchema, BadValue, PenstockError, SinkFailed, UnknownColumn, choices, one_of
 from penstock.masking import masked
 from penstock.schema import Schema
 from penstock.storage.stores import STAGED, open_store, resolve_url
@@ -49,12 +49,12 @@ class FileSink(Sink):
         options: CsvOptions | None = None,
     ) -> None:
         """Take a folder or URL, relative to `base`."""
-        _check_choice("format", format, ENDINGS)
+        one_of(format, ENDINGS, "format", "files")
         self.options = options or CsvOptions()
         self.options.refuse_other_formats(format, "files")
         self.options.refuse_unwritable()
         self.guarantee = guarantee or "exactly_once"
-        _check_choice("guarantee", self.guarantee, get_args(Guarantee))
+        one_of(self.guarantee, get_args(Guarantee), "guarantee", "files")
         self.format = format
         self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by or ())
         self.name = path.rstrip("/").rpartition("/")[2] or "files"
@@ -222,9 +222,3 @@ class FileSink(Sink):
         except PenstockError as error:
             error.node = error.node or self.name
             raise
-
-
-def _check_choice(what: str, value: str, known: Iterable[str]) -> None:
-    if value not in known:
-        message = f"files: {what} {value!r} is not known"
-        raise BadValue(message, hint=choices(f"{what}s", known, value))

@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 
 from penstock.connectors.files import changed_files as file_changes
 from penstock.connectors.files import listing
-from penstock.connectors.files.changed_files import ChangeWatch, checked_on_change
+from penstock.connectors.files.changed_files import ChangeWatch, OnChange
 from penstock.connectors.files.file_log import LESS, FileLog, LoggedFile, Part, Range, pieces, reach
 from penstock.connectors.formats import parquet
 from penstock.connectors.formats.csv.decoder import BOM
@@ -24,9 +24,9 @@ from penstock.connectors.formats.csv.header import assumed, beginning
 from penstock.connectors.formats.csv.options import UTF8, CsvOptions
 from penstock.connectors.formats.csv.records import CsvRecords
 from penstock.connectors.formats.lines import Block, average_line, first_bytes, read_lines, read_stream, shorter
-from penstock.connectors.formats.parsers import FORMATS, checked_on_error, declared, enforce, guess_format, parser
+from penstock.connectors.formats.parsers import FORMATS, OnError, declared, enforce, guess_format, parser
 from penstock.contracts import Offsets, Rejected, Source
-from penstock.errors import BadValue, CheckpointDamaged, MissingInput, PenstockError, SourceFailed, choices
+from penstock.errors import BadValue, CheckpointDamaged, MissingInput, PenstockError, SourceFailed, one_of
 from penstock.schema import Schema
 from penstock.storage.folders import Folder
 from penstock.storage.folders import folder as to_folder
@@ -65,8 +65,8 @@ class FileSource(Source):
         self.format = _format(self._path, format)
         self.options.refuse_other_formats(self.format, self.name)
         self.schema = self._schema(schema)
-        self.on_error = checked_on_error(on_error)
-        self.on_change = checked_on_change(on_change)
+        self.on_error: OnError = one_of(on_error, get_args(OnError), "on_error", "read_files")
+        self.on_change: OnChange = one_of(on_change, get_args(OnChange), "on_change", "read_files")
         self._log: FileLog | None = None
         self._folder: Folder | None = None
         self._found: list[listing.ListedFile] = []
@@ -288,10 +288,7 @@ class FileSource(Source):
 
 def _format(path: str, chosen: str | None) -> str:
     if chosen is not None:
-        if chosen not in FORMATS:
-            message = f"{chosen!r} is not known"
-            raise BadValue(message, node="read_files format", hint=choices("formats", FORMATS, chosen))
-        return chosen
+        return str(one_of(chosen, FORMATS, "format", "read_files"))
     named = guess_format(path)
     if named is None:
         listing.check_exists(path)

@@ -19,7 +19,7 @@ from penstock.connectors.formats.lines import average_line, read_lines
 from penstock.connectors.formats.parsers import declared, parser
 from penstock.connectors.ranges import split_range
 from penstock.contracts import Offsets, Rejected, Source
-from penstock.errors import BadValue, SettingsError, SourceFailed, choices
+from penstock.errors import BadValue, SettingsError, SourceFailed, one_of
 from penstock.schema import Schema
 from penstock.storage.durable_files import read_text, write_text
 from penstock.storage.folders import Folder
@@ -48,9 +48,7 @@ class StdinSource(Source):
     """What is read instead of standard input, for tests."""
 
     def __init__(self, schema: Schema | None = None, format: str = "text", options: CsvOptions | None = None) -> None:
-        if format not in _FORMATS:
-            message = f"stdin: format {format!r} is not known"
-            raise BadValue(message, hint=choices("formats", _FORMATS, format))
+        one_of(format, _FORMATS, "format", "stdin")
         self.name, self.format = "stdin", format
         self.schema = declared(schema, format, "stdin")
         self.options = options or CsvOptions()

@@ -21,7 +21,7 @@ from penstock.connectors.formats.csv.records import Record
 from penstock.connectors.formats.json.decoder import JsonDecoder
 from penstock.connectors.formats.text import TextDecoder
 from penstock.contracts import Rejected
-from penstock.errors import BadSchema, BadValue, RowRejected, choices
+from penstock.errors import BadSchema, RowRejected, one_of
 from penstock.schema import Field, Schema
 
 TEXT = Schema((Field("value", "string"),))  # of fields, because workers should not load the SQL parser
@@ -222,10 +222,7 @@ def parser(
         "json": lambda: JsonDecoder(schema),
         "text": lambda: TextDecoder(schema),
     }
-    if format not in decoders:
-        message = f"format {format!r} is not known"
-        raise BadValue(message, hint=choices("formats", decoders, format))
-    return Parser(decoders[format](), schema)
+    return Parser(decoders[one_of(format, decoders, "format")](), schema)
 
 
 def guess_format(path: str) -> str | None:
@@ -265,16 +262,6 @@ def without(batch: pa.RecordBatch, rows: Iterable[int]) -> pa.RecordBatch:
     """Return the batch without these rows."""
     dropped = set(rows)
     return batch.take(pa.array([n for n in range(batch.num_rows) if n not in dropped], pa.int64()))
-
-
-def checked_on_error(on_error: str) -> OnError:
-    """Return a valid `on_error`, or raise BadValue."""
-    if on_error == "reject":
-        return "reject"
-    if on_error == "fail":
-        return "fail"
-    message = f"{on_error!r} is not known"
-    raise BadValue(message, node="on_error", hint=choices("on_error", ["reject", "fail"], on_error))
 
 
 def enforce(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from penstock.connectors.formats.arrow_types import contains_type
 from penstock.connectors.formats.csv.options import CsvOptions
 from penstock.connectors.formats.csv.writer import CsvFile
-from penstock.connectors.formats.json.columns import holds_interval, holds_nested_key
+from penstock.connectors.formats.json.type_conversion import holds_interval, holds_nested_key
 from penstock.connectors.formats.json.writer import json_documents
 from penstock.errors import BadSchema
 from penstock.schema import Schema

@@ -11,7 +11,7 @@ from penstock.connectors.tables.connection import refuse_no_connection, resolve
 from penstock.connectors.tables.database import Column, Database, Session, Target, column, listed, quoted
 from penstock.connectors.tables.ledger import Ledger
 from penstock.contracts import ROW_REMOVED, WHY, Epoch, Guarantee, Sink
-from penstock.errors import BadSchema, BadValue, SettingsError, SinkFailed, choices
+from penstock.errors import BadSchema, BadValue, SettingsError, SinkFailed, choices, one_of
 from penstock.masking import masked, reached_by
 from penstock.schema import Schema
 from penstock.settings import Settings
@@ -41,15 +41,11 @@ class TableSink(Sink):
         guarantee: Guarantee | None = None,
     ) -> None:
         refuse_no_connection(connection, f"table {name}")
-        if mode not in MODES:
-            message = f"table {name}: mode {mode!r} is not known"
-            raise BadValue(message, hint=choices("modes", MODES, mode))
+        one_of(mode, MODES, "mode", f"table {name}")
         if mode == "append" and (key or remove):
             message = f"table {name}: {'key' if key else 'remove'}= is for mode 'upsert'"
             raise BadValue(message, hint='pass mode="upsert", or leave it out')
-        if guarantee not in (None, *get_args(Guarantee)):
-            message = f"table {name}: guarantee {guarantee!r} is not known"
-            raise BadValue(message, hint=choices("guarantees", get_args(Guarantee), guarantee))
+        one_of(guarantee, (None, *get_args(Guarantee)), "guarantee", f"table {name}")
         self.name, self.mode, self.row_removed = name, mode, remove
         self.key = self._given_key = tuple(key)
         self.updates = mode == "upsert"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from penstock.errors import BadValue, SettingsError, choices
+from penstock.errors import BadValue, SettingsError, choices, one_of
 from penstock.masking import is_secret, masked, masked_options
 from penstock.settings import Settings, unread
 
@@ -149,9 +149,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
             message = f"a connection has no option '{name}'"
             raise BadValue(message, hint=choices("options", _OPTIONS, name))
         valid: Iterable[str] = {"mechanism": MECHANISMS, "tls": ("true", "false")}.get(name, (value,))
-        if value not in valid:
-            message = f"{name}={value!r} is not known"
-            raise BadValue(message, hint=choices(name, valid, value))
+        one_of(value, valid, name)
 
 
 def _refuse_port(host: str, origin: str) -> None:

@@ -15,7 +15,7 @@ from penstock.connectors.formats.json.writer import json_documents
 from penstock.connectors.formats.parsers import Parser, not_text, null_violations, parser, without
 from penstock.connectors.formats.writers import refuse_types
 from penstock.contracts import ROW_KEY, ROW_REMOVED, Rejected
-from penstock.errors import BadSchema, BadValue, choices
+from penstock.errors import BadSchema, BadValue, choices, one_of
 from penstock.schema import Field, Schema
 
 FORMATS = ("json", "csv", "raw")
@@ -139,9 +139,7 @@ def row_schema(topic: str, schema: Schema | None, format: str, include: Sequence
     else:
         parser(format, schema)
     for name in include:
-        if name not in _INCLUDED:
-            message = f"{topic}: include={name!r} is not known"
-            raise BadValue(message, hint=choices("include", _INCLUDED, name))
+        one_of(name, _INCLUDED, "include", topic)
     return Schema((*schema.fields, *(Field(f"_{name}", _INCLUDED[name]) for name in include)))
 
 
@@ -150,9 +148,7 @@ def check_format(topic: str, format: str) -> None:
     if format in _LATER:
         message = f"{topic}: format {format!r} comes with the schema registry, which this version does not have yet"
         raise BadValue(message, hint=choices("formats for now", FORMATS))
-    if format not in FORMATS:
-        message = f"{topic}: format {format!r} is not known"
-        raise BadValue(message, hint=choices("formats", FORMATS, format))
+    one_of(format, FORMATS, "format", topic)
 
 
 def check_row_format(topic: str, format: str, schema: Schema) -> None:

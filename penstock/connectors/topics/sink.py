@@ -15,7 +15,7 @@ from penstock.connectors.topics.producers import RecordSender, write_epoch
 from penstock.connectors.topics.source import topic_name
 from penstock.connectors.topics.views import publish_description
 from penstock.contracts import ROW_KEY, ROW_REMOVED, Epoch, Guarantee, Sink
-from penstock.errors import BadSchema, BadValue, SinkFailed, choices
+from penstock.errors import BadSchema, BadValue, SinkFailed, one_of
 from penstock.masking import masked, reached_by
 from penstock.schema import Schema, quoted
 from penstock.settings import Settings
@@ -51,9 +51,7 @@ class TopicSink(Sink):
         """
         self.name = topic_name(name)
         check_format(name, format)
-        if guarantee not in (None, *get_args(Guarantee)):
-            message = f"{name}: guarantee {guarantee!r} is not known"
-            raise BadValue(message, hint=choices("guarantees", get_args(Guarantee), guarantee))
+        one_of(guarantee, (None, *get_args(Guarantee)), "guarantee", f"topic '{name}'")
         self.guarantee = guarantee or "exactly_once"
         check_address(connection, f"topic '{name}'")
         self.format, self.row_key, self.row_removed, self.view_key = format, key, remove, tuple(view_key)

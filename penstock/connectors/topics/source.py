@@ -10,12 +10,12 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from penstock.connectors.formats.parsers import checked_on_error, enforce
+from penstock.connectors.formats.parsers import OnError, enforce
 from penstock.connectors.topics.arrivals import Arrivals
 from penstock.connectors.topics.client_errors import check_address, resolve
 from penstock.connectors.topics.cluster import Cluster, fetch_end_offsets, fetch_topic_metadata, missing_topic
@@ -26,7 +26,7 @@ from penstock.connectors.topics.payloads import Payloads, row_schema
 from penstock.connectors.topics.record_batches import Damaged
 from penstock.contracts import Offsets, Rejected, Source
 from penstock.durations import Time, instant
-from penstock.errors import BadValue, PenstockError, SourceFailed, UnknownTopic, choices
+from penstock.errors import BadValue, PenstockError, SourceFailed, UnknownTopic, one_of
 from penstock.masking import masked
 from penstock.schema import Schema
 from penstock.settings import Settings
@@ -69,12 +69,9 @@ class TopicSource(Source):
         self.format, self.include = format, tuple(include)
         self.schema = row_schema(name, schema, format, self.include)
         self.start = str(start) if start in ("earliest", "latest") else instant(start, "start").isoformat()
-        if on_loss not in _ON_LOSS:
-            message = f"on_loss={on_loss!r} is not known"
-            raise BadValue(message, node=f"read_topic '{name}'", hint=choices("on_loss", _ON_LOSS, on_loss))
-        self.on_loss = on_loss
+        self.on_loss: str = one_of(on_loss, _ON_LOSS, "on_loss", f"read_topic '{name}'")
         # Not `on_error`: the scan would apply it to lost offsets too.
-        self._on_error = checked_on_error(on_error)
+        self._on_error: OnError = one_of(on_error, get_args(OnError), "on_error", f"read_topic '{name}'")
         check_address(connection, f"read_topic '{name}'")
         self._connection = connection
         self._group = "penstock"

@@ -15,6 +15,7 @@ from penstock.control.rest.documentation import location, operation, upload, wri
 from penstock.control.rest.forms import MultipartSubmission, idempotency_key
 
 JobPath = Annotated[JobName, Path(description="id or name of the job")]
+VersionQuery = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="the present one by default")]
 Pages = Annotated[Paging, Query()]
 IdempotencyHeader = Annotated[
     str | None,
@@ -82,11 +83,7 @@ def delete_job(job: JobPath, manager: TheManager, caller: TheCaller, response: R
 
 
 @router.get("/jobs/{job}/plan", **operation("get_plan", "viewer", 404))
-def get_plan(
-    job: JobPath,
-    manager: TheManager,
-    version: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="the present one by default")] = None,
-) -> Plan:
+def get_plan(job: JobPath, manager: TheManager, version: VersionQuery = None) -> Plan:
     """Return the physical plan of a job."""
     return manager.plan(job, version)
 

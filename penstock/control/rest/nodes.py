@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
 from penstock.control.api.nodes import NodeList
 from penstock.control.rest.callers import TheManager
 from penstock.control.rest.documentation import operation
-from penstock.control.rest.jobs import JobPath
+from penstock.control.rest.jobs import JobPath, VersionQuery
 
 router = APIRouter(tags=["jobs"])
 
 
 @router.get("/jobs/{job}/nodes", **operation("list_nodes", "viewer", 404))
-def list_nodes(
-    job: JobPath,
-    manager: TheManager,
-    version: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="the present one by default")] = None,
-) -> NodeList:
+def list_nodes(job: JobPath, manager: TheManager, version: VersionQuery = None) -> NodeList:
     """Return the nodes of a job's plan; those of the present version with the figures of the newest epoch."""
     return manager.nodes(job, version)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path
 from starlette.responses import PlainTextResponse
 
 from penstock.control.api.differences import Difference
 from penstock.control.rest.callers import TheManager
 from penstock.control.rest.documentation import operation
-from penstock.control.rest.jobs import JobPath
+from penstock.control.rest.jobs import JobPath, VersionQuery
 
 VersionPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="number of the version")]
 
@@ -22,7 +22,7 @@ def get_difference(
     job: JobPath,
     version: VersionPath,
     manager: TheManager,
-    to: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="the present one by default")] = None,
+    to: VersionQuery = None,
 ) -> Difference:
     """Return which nodes differ between two versions, and what becomes of their state."""
     return manager.difference(job, version, to)

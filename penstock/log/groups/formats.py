@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from penstock.kafka.wire import WireReader, blob, text
 from penstock.log.groups.classic.events import MemberSnapshot, Snapshot
 
 _OFFSET, _GROUP = 1, 2
@@ -43,99 +44,66 @@ class Committed(NamedTuple):
 def encode_key(key: OffsetKey | GroupKey) -> bytes:
     """Encode a key."""
     if isinstance(key, GroupKey):
-        return struct.pack(">h", _GROUP) + _text(key.group)
-    return struct.pack(">h", _OFFSET) + _text(key.group) + _text(key.topic) + struct.pack(">i", key.partition)
+        return struct.pack(">h", _GROUP) + text(key.group)
+    return struct.pack(">h", _OFFSET) + text(key.group) + text(key.topic) + struct.pack(">i", key.partition)
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
     """Decode a key; None for one of a later type."""
-    reader = _Reader(data)
-    version = reader.take(">h")
+    reader = WireReader(memoryview(data))
+    version = reader.int16()
     if version == _GROUP:
         return GroupKey(reader.text() or "")
-    return OffsetKey(reader.text() or "", reader.text() or "", reader.take(">i")) if version <= _OFFSET else None
+    return OffsetKey(reader.text() or "", reader.text() or "", reader.int32()) if version <= _OFFSET else None
 
 
 def encode_offset(value: Committed) -> bytes:
     """Encode a committed offset."""
     if value.expires >= 0:
         head = struct.pack(">hq", 1, value.offset)
-        return head + _text(value.metadata) + struct.pack(">qq", value.timestamp, value.expires)
+        return head + text(value.metadata) + struct.pack(">qq", value.timestamp, value.expires)
     head = struct.pack(">hqi", 3, value.offset, value.leader_epoch)
-    return head + _text(value.metadata) + struct.pack(">q", value.timestamp)
+    return head + text(value.metadata) + struct.pack(">q", value.timestamp)
 
 
 def decode_offset(data: bytes, position: int) -> Committed:
     """Decode a committed offset at a position of the journal."""
-    reader = _Reader(data)
-    version, offset = reader.take(">h"), reader.take(">q")
-    epoch = reader.take(">i") if version >= 3 else -1
-    metadata, timestamp = reader.text() or "", reader.take(">q")
-    return Committed(offset, epoch, metadata, timestamp, reader.take(">q") if version == 1 else -1, position)
+    reader = WireReader(memoryview(data))
+    version, offset = reader.int16(), reader.int64()
+    epoch = reader.int32() if version >= 3 else -1
+    metadata, timestamp = reader.text() or "", reader.int64()
+    return Committed(offset, epoch, metadata, timestamp, reader.int64() if version == 1 else -1, position)
 
 
 def encode_group(value: Snapshot) -> bytes:
     """Encode a group."""
-    head = struct.pack(">h", 3) + _text(value.protocol_type) + struct.pack(">i", value.generation)
-    middle = _text(value.protocol) + _text(value.leader) + struct.pack(">qi", value.since, len(value.members))
+    head = struct.pack(">h", 3) + text(value.protocol_type) + struct.pack(">i", value.generation)
+    middle = text(value.protocol) + text(value.leader) + struct.pack(">qi", value.since, len(value.members))
     return head + middle + b"".join(_encode_member(member) for member in value.members)
 
 
 def decode_group(data: bytes) -> Snapshot:
     """Decode a group."""
-    reader = _Reader(data)
-    version = reader.take(">h")
-    protocol_type, generation = reader.text() or "", reader.take(">i")
+    reader = WireReader(memoryview(data))
+    version = reader.int16()
+    protocol_type, generation = reader.text() or "", reader.int32()
     protocol, leader = reader.text(), reader.text()
-    since = reader.take(">q") if version >= 2 else -1
-    members = tuple(_decode_member(reader, version) for _ in range(reader.take(">i")))
+    since = reader.int64() if version >= 2 else -1
+    members = tuple(_decode_member(reader, version) for _ in range(reader.int32()))
     return Snapshot(protocol_type, generation, protocol, leader, since, members)
 
 
 def _encode_member(member: MemberSnapshot) -> bytes:
     texts = (member.id, member.instance_id, member.client_id, member.client_host)
     timeouts = struct.pack(">ii", member.rebalance_timeout, member.session_timeout)
-    return b"".join(map(_text, texts)) + timeouts + _bytes(member.subscription) + _bytes(member.assignment)
+    return b"".join(map(text, texts)) + timeouts + blob(member.subscription) + blob(member.assignment)
 
 
-def _decode_member(reader: _Reader, version: int) -> MemberSnapshot:
+def _decode_member(reader: WireReader, version: int) -> MemberSnapshot:
     id, instance = reader.text() or "", reader.text() if version >= 3 else None
     client, host = reader.text() or "", reader.text() or ""
-    rebalance = reader.take(">i") if version >= 1 else -1
-    session = reader.take(">i")
+    rebalance = reader.int32() if version >= 1 else -1
+    session = reader.int32()
     rebalance = rebalance if rebalance >= 0 else session
-    return MemberSnapshot(id, instance, client, host, rebalance, session, reader.blob(), reader.blob())
-
-
-def _text(value: str | None) -> bytes:
-    if value is None:
-        return struct.pack(">h", -1)
-    data = value.encode()
-    return struct.pack(">h", len(data)) + data
-
-
-def _bytes(value: bytes) -> bytes:
-    return struct.pack(">i", len(value)) + value
-
-
-class _Reader:
-    """Reads fields in order."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-
-    def take(self, form: str) -> int:
-        (value,) = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
-        return int(value)
-
-    def text(self) -> str | None:
-        size = self.take(">h")
-        return None if size < 0 else self._next(size).decode()
-
-    def blob(self) -> bytes:
-        return self._next(max(self.take(">i"), 0))
-
-    def _next(self, size: int) -> bytes:
-        self._at += size
-        return self._data[self._at - size : self._at]
+    subscription, assignment = (bytes(reader.blob() or b"") for _ in range(2))
+    return MemberSnapshot(id, instance, client, host, rebalance, session, subscription, assignment)

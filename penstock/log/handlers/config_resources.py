@@ -120,6 +120,13 @@ def _documentation(setting: Setting, read_only: bool) -> str:
     return "As in Kafka." if setting.effect else "Stored and reported as in Kafka; without effect in this log."
 
 
+def _allow_named(call: Call, operation: str, kind: str, name: str, refused: ErrorCode) -> None:
+    if not call.allowed(operation, kind, name):
+        raise LogError(refused)
+    if not name:
+        raise LogError(ErrorCode.invalid_request, f"the name of the {kind.lower()} is missing")
+
+
 @dataclass(frozen=True)
 class _TopicResource:
     call: Call
@@ -127,10 +134,7 @@ class _TopicResource:
     known: ClassVar[Mapping[str, Setting]] = SETTINGS
 
     def allow(self, operation: str) -> None:
-        if not self.call.allowed(operation, "TOPIC", self.name):
-            raise LogError(ErrorCode.topic_authorization_failed)
-        if not self.name:
-            raise LogError(ErrorCode.invalid_request, "the name of the topic is missing")
+        _allow_named(self.call, operation, "TOPIC", self.name, ErrorCode.topic_authorization_failed)
 
     def current(self) -> Mapping[str, str]:
         return self._topic.config
@@ -218,10 +222,7 @@ class _GroupResource:
     known: ClassVar[Mapping[str, Setting]] = GROUP_SETTINGS
 
     def allow(self, operation: str) -> None:
-        if not self.call.allowed(operation, "GROUP", self.name):
-            raise LogError(ErrorCode.group_authorization_failed)
-        if not self.name:
-            raise LogError(ErrorCode.invalid_request, "the name of the group is missing")
+        _allow_named(self.call, operation, "GROUP", self.name, ErrorCode.group_authorization_failed)
 
     def current(self) -> Mapping[str, str]:
         return self._settings.groups.get(self.name, {})

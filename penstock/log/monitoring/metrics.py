@@ -7,7 +7,6 @@ so that nothing changes while it is read.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from penstock.errors import PortTaken
 from penstock.log.monitoring.gauges import LogSizes, lags, memory_families
+from penstock.observe.histogram import Histogram
 
 if TYPE_CHECKING:
     from penstock.log.broker import Broker
@@ -26,29 +26,6 @@ _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 _PATIENCE = 5.0
 _MAX_HEAD = 8 * 1024
 _PLAIN = "text/plain; charset=utf-8"
-
-
-class Histogram:
-    """A histogram of durations."""
-
-    __slots__ = ("_counts", "_sum")
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(_SECONDS) + 1)
-        self._sum = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Add a duration."""
-        self._counts[bisect_left(_SECONDS, seconds)] += 1
-        self._sum += seconds
-
-    def family(self, name: str, text: str) -> HistogramMetricFamily:
-        """Return the Prometheus histogram, with cumulative buckets."""
-        total, buckets = 0, []
-        for bound, count in zip((*map(str, _SECONDS), "+Inf"), self._counts, strict=True):
-            total += count
-            buckets.append((bound, float(total)))
-        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self._sum)
 
 
 class Traffic:
@@ -65,7 +42,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._topics: dict[str, Traffic] = {}
-        self._produce, self._fetch, self._fsync = Histogram(), Histogram(), Histogram()
+        self._produce, self._fetch, self._fsync = (Histogram(_SECONDS) for _ in range(3))
         self._active = self._accepted = self._failed_logins = 0
         self._sizes = LogSizes()
         self.produce_seconds = self._produce.add
@@ -104,9 +81,9 @@ class Metrics:
         # Remove deleted topics, or a client that creates and deletes topics would fill the memory.
         self._topics = {topic: each for topic, each in self._topics.items() if topic in broker.store.topics}
         yield from _traffic(self._topics)
-        yield self._produce.family("penstock_log_produce_seconds", "Time to answer a produce request")
-        yield self._fetch.family("penstock_log_fetch_seconds", "Time to answer a fetch request, waiting included")
-        yield self._fsync.family("penstock_log_fsync_seconds", "Time of one fsync")
+        yield _histogram("penstock_log_produce_seconds", "Time to answer a produce request", self._produce)
+        yield _histogram("penstock_log_fetch_seconds", "Time to answer a fetch request, waiting included", self._fetch)
+        yield _histogram("penstock_log_fsync_seconds", "Time of one fsync", self._fsync)
         yield GaugeMetricFamily("penstock_log_connections_active", "Open connections", self._active)
         yield CounterMetricFamily("penstock_log_connections", "Connections accepted", self._accepted)
         yield CounterMetricFamily("penstock_log_failed_logins", "Logins refused", self._failed_logins)
@@ -143,6 +120,10 @@ def _traffic(topics: dict[str, Traffic]) -> Iterator[Metric]:
         sizes.add_metric([topic, "in"], traffic.bytes_in)
         sizes.add_metric([topic, "out"], traffic.bytes_out)
     yield from (messages, sizes)
+
+
+def _histogram(name: str, text: str, durations: Histogram) -> HistogramMetricFamily:
+    return HistogramMetricFamily(name, text, buckets=durations.buckets, sum_value=durations.total)
 
 
 def _gauge(name: str, text: str, labels: list[str], samples: Any) -> GaugeMetricFamily:

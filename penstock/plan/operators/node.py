@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from penstock.contracts import Sink, Source
-from penstock.errors import BadSchema, PipelineError
+from penstock.plan.checked_operator import CheckedOperator
 from penstock.schema import Schema
 from penstock.windows import Window
 
@@ -18,12 +17,10 @@ SINCE_LATER = {"since": "later"}
 # A bucket costs a call in every epoch that has rows for it, and is the smallest part of a node that a task can have;
 # 1, 2, 3, 4, 6 and 12 tasks have as many each.
 BUCKETS = 12
-# The prefix of internal columns.
-OWN_COLUMNS = "__penstock_"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Node:
+class Node(CheckedOperator):
     """One operator. Frozen; checked and typed when it is built; two that are alike are one.
 
     Invariants: `inputs` were built before it; `schema` holds on every row that leaves it; `updating` means that a
@@ -60,17 +57,6 @@ class Node:
     name: str | None = None
     schema: Schema = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "schema", _without_own(self._checked()))
-        except PipelineError as error:
-            error.node = error.node or self.label
-            raise
-
-    def _checked(self) -> Schema:
-        """Check the node's arguments against its inputs and return the schema of its rows."""
-        raise NotImplementedError
-
     @property
     def inputs(self) -> tuple[Node, ...]:
         """The upstream nodes, in order."""
@@ -95,11 +81,6 @@ class Node:
     def label(self) -> str:
         """The node as an error names it."""
         return f"{self.kind} '{self.name}'" if self.name else self.kind
-
-    @property
-    def detail(self) -> str:
-        """The node's arguments, as `explain` shows them."""
-        return ""
 
     @property
     def explained(self) -> tuple[str, ...]:
@@ -295,38 +276,6 @@ class Node:
         changes |= {"input": inputs[0]} if "input" in names else {}
         changes |= {"streams": inputs} if "streams" in names else {}
         return replace(self, **changes)
-
-    @cached_property
-    def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, part.name) for part in fields(self) if part.init)
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((type(self), self._values))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
-            isinstance(other, Node)
-            and type(self) is type(other)
-            and self._hash == other._hash
-            and self._values == other._values
-        )
-
-
-def _without_own(schema: Schema) -> Schema:
-    """Refuse columns with the names of internal columns."""
-    taken = [name for name in schema.names if name.lower().startswith(OWN_COLUMNS)]
-    if taken:
-        message = f"the column name '{taken[0]}' is reserved: internal columns start with {OWN_COLUMNS}"
-        raise BadSchema(
-            message, hint="rename it where it is read: give the source another schema, or the file a header"
-        )
-    return schema
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from penstock.errors import BadValue, choices, whole_number
 from penstock.plan.operators.grouped import is_ordered
 from penstock.plan.relations.aggregate_calls import Calls, decomposed
-from penstock.plan.relations.relation import Columns, Relation, comparable, computed, known_names
+from penstock.plan.relations.relation import Columns, OneInput, Relation, comparable, computed, known_names
 from penstock.plan.sql_expressions.expression import aggregate
 from penstock.schema import Field, Schema
 
@@ -19,18 +19,13 @@ Order = tuple[tuple[str, Direction, Nulls], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Aggregate(Relation):
+class Aggregate(OneInput):
     """One row for each group: its keys, and aggregates of its rows; without keys one row, also of no rows."""
 
     kind = "aggregate"
     input: Relation
     keys: tuple[str, ...]
     aggregates: Columns
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        """The rows."""
-        return (self.input,)
 
     def _checked(self) -> Schema:
         keys = known_names(self.keys, self.input.schema, "key")
@@ -63,16 +58,11 @@ class Aggregate(Relation):
 
 
 @dataclass(frozen=True, eq=False)
-class Distinct(Relation):
+class Distinct(OneInput):
     """Each row once."""
 
     kind = "distinct"
     input: Relation
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        """The rows."""
-        return (self.input,)
 
     def _checked(self) -> Schema:
         comparable(self.input.schema, "distinct rows")
@@ -85,7 +75,7 @@ class Distinct(Relation):
 
 
 @dataclass(frozen=True, eq=False)
-class Top(Relation):
+class Top(OneInput):
     """The first n rows of each group by an order: (expression, "asc" | "desc", nulls "first" | "last").
 
     Rows that are equal in the order are ordered by all of their columns, so that the result depends on the content
@@ -99,11 +89,6 @@ class Top(Relation):
     by: Order
     rank: str | None = None
     ties: Ties = "row_number"
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        """The rows."""
-        return (self.input,)
 
     def _checked(self) -> Schema:
         given = self.input.schema

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
 from functools import cached_property
-from typing import Any, ClassVar
 
-from penstock.errors import BadExpression, BadSchema, BadValue, PipelineError, choices
+from penstock.errors import BadExpression, BadSchema, BadValue, choices
+from penstock.plan.checked_operator import CheckedOperator
 from penstock.plan.operators.grouped import is_ordered
-from penstock.plan.operators.node import OWN_COLUMNS
 from penstock.plan.sql_expressions.expression import Expression, predicate, scalar
 from penstock.plan.translation import why_not, why_not_rows
 from penstock.schema import Field, Schema
@@ -19,41 +17,28 @@ Columns = tuple[tuple[str, str], ...]
 WEIGHT = "__penstock_weight"
 
 
-class Relation:
+class Relation(CheckedOperator):
     """One relational operator. Frozen; checked and typed when it is built; two that are alike are one.
 
     Invariants: `inputs` were built before it; `schema` holds for every row of the result; a relation is a bag of rows,
     and its content is a function of the contents of its inputs alone; only for `Latest` the order of rows counts.
     """
 
-    kind: ClassVar[str]
-    schema: Schema
-
-    def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "schema", _carried(self._checked()))
-        except PipelineError as error:
-            error.node = error.node or self.label
-            raise
-
-    def _checked(self) -> Schema:
-        """Check the arguments against the inputs and return the schema of the rows."""
-        raise NotImplementedError
+    def _accepted(self, schema: Schema) -> Schema:
+        """Refuse also types that the engine cannot carry."""
+        super()._accepted(schema)
+        if not len(schema):
+            message = "no column is left"
+            raise BadValue(message, hint="keep one column at least")
+        if reason := why_not_rows(schema):
+            message = f"a view cannot have {reason}"
+            raise BadSchema(message, hint="cast or rename the column where it is read")
+        return schema
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
         """The relations that it is made of, in order."""
         return ()
-
-    @property
-    def label(self) -> str:
-        """The operator as an error names it."""
-        return self.kind
-
-    @property
-    def detail(self) -> str:
-        """Its arguments, as `explain` shows them."""
-        return ""
 
     @property
     def keys_unique(self) -> tuple[str, ...] | None:
@@ -74,26 +59,16 @@ class Relation:
         _walk(self, found)
         return tuple(found)
 
-    @cached_property
-    def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, part.name) for part in fields(self) if part.init)  # type: ignore[arg-type]
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((type(self), self._values))
+class OneInput(Relation):
+    """A relation of one other."""
 
-    def __hash__(self) -> int:
-        return self._hash
+    input: Relation
 
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
-            isinstance(other, Relation)
-            and type(self) is type(other)
-            and self._hash == other._hash
-            and self._values == other._values
-        )
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        """The one input."""
+        return (self.input,)
 
 
 def _walk(relation: Relation, found: dict[Relation, None]) -> None:
@@ -102,21 +77,6 @@ def _walk(relation: Relation, found: dict[Relation, None]) -> None:
     for one in relation.inputs:
         _walk(one, found)
     found[relation] = None
-
-
-def _carried(schema: Schema) -> Schema:
-    """Refuse names that are internal, and types that the engine cannot carry."""
-    taken = [name for name in schema.names if name.lower().startswith(OWN_COLUMNS)]
-    if taken:
-        message = f"the column name '{taken[0]}' is reserved: internal columns start with {OWN_COLUMNS}"
-        raise BadSchema(message, hint="rename it where it is read")
-    if not len(schema):
-        message = "no column is left"
-        raise BadValue(message, hint="keep one column at least")
-    if reason := why_not_rows(schema):
-        message = f"a view cannot have {reason}"
-        raise BadSchema(message, hint="cast or rename the column where it is read")
-    return schema
 
 
 def computed(sql: str, schema: Schema, *, node: str) -> Expression:

@@ -5,22 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.errors import BadValue, choices
-from penstock.plan.relations.relation import Columns, Relation, computed, condition
+from penstock.plan.relations.relation import Columns, OneInput, Relation, computed, condition
 from penstock.schema import Field, Schema, bare
 
 
 @dataclass(frozen=True, eq=False)
-class Project(Relation):
+class Project(OneInput):
     """Columns that are computed from each row: (name, expression)."""
 
     kind = "project"
     input: Relation
     columns: Columns
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        """The rows."""
-        return (self.input,)
 
     def _checked(self) -> Schema:
         if not self.columns:
@@ -51,17 +46,12 @@ class Project(Relation):
 
 
 @dataclass(frozen=True, eq=False)
-class Filter(Relation):
+class Filter(OneInput):
     """Only rows for which the condition holds."""
 
     kind = "filter"
     input: Relation
     condition: str
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        """The rows."""
-        return (self.input,)
 
     def _checked(self) -> Schema:
         condition(self.condition, self.input.schema, node=self.label)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.errors import BadValue, choices
-from penstock.plan.relations.relation import Relation, comparable, condition, known_names
+from penstock.plan.relations.relation import OneInput, Relation, comparable, condition, known_names
 from penstock.schema import Schema
 
 
@@ -35,7 +35,7 @@ class Input(Relation):
 
 
 @dataclass(frozen=True, eq=False)
-class Latest(Relation):
+class Latest(OneInput):
     """The last row of each key, of rows in their order; a row for which `remove` holds deletes its key.
 
     The result has the columns `key` and `value` (None: all others). Without a key it is a bag: all rows count, and a
@@ -48,11 +48,6 @@ class Latest(Relation):
     key: tuple[str, ...] = ()
     value: tuple[str, ...] | None = None
     remove: str | None = None
-
-    @property
-    def inputs(self) -> tuple[Relation, ...]:
-        """The rows."""
-        return (self.input,)
 
     def _checked(self) -> Schema:
         if not isinstance(self.input, Input):

@@ -283,7 +283,7 @@ def test_parquet_is_compressed_with_instants(tmp_path):
 
 
 def test_wrong_formats_types_and_columns_are_refused(tmp_path):
-    with pytest.raises(BadValue, match="format 'xml' is not known"):
+    with pytest.raises(BadValue, match="format='xml' is not known"):
         FileSink(str(tmp_path), "xml")
     with pytest.raises(BadSchema, match="csv cannot hold column 'a' of type array<int>"):
         opened(tmp_path, "csv", schema=Schema("a array<int>"))

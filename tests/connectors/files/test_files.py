@@ -111,7 +111,7 @@ def test_text_and_json_files_are_read(tmp_path):
 def test_csv_without_a_schema_and_an_unknown_format_are_refused(tmp_path):
     with pytest.raises(BadSchema, match="csv needs a schema"):
         FileSource("in.csv")
-    with pytest.raises(BadValue, match="format: 'xml' is not known"):
+    with pytest.raises(BadValue, match="format='xml' is not known"):
         FileSource("in.xml", PAIRS, "xml")
     put(tmp_path / "data/a.bin", "")
     with pytest.raises(BadValue, match="cannot infer the format"):

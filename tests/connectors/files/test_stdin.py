@@ -91,7 +91,7 @@ def test_epochs_are_bounded(tmp_path):
 def test_wrong_formats_are_refused_and_specs_come_back():
     with pytest.raises(BadSchema, match="stdin: csv needs a schema"):
         StdinSource(format="csv")
-    with pytest.raises(BadValue, match="format 'xml' is not known"):
+    with pytest.raises(BadValue, match="format='xml' is not known"):
         StdinSource(format="xml")
     with pytest.raises(SourceFailed, match="no folder"):
         StdinSource().latest({}, None)

@@ -245,7 +245,7 @@ def test_types_that_a_format_cannot_hold_are_refused():
         parser("json", Schema("a interval day to second"))
     with pytest.raises(BadSchema, match="text has one string column"):
         parser("text", Schema("a int"))
-    with pytest.raises(BadValue, match="format 'xml' is not known"):
+    with pytest.raises(BadValue, match="format='xml' is not known"):
         parser("xml", TRADES)
 
 

@@ -188,13 +188,13 @@ def test_names_need_not_be_identifiers(place: TargetTable) -> None:
 
 
 def test_mistakes_are_refused_when_the_sink_is_made() -> None:
-    with pytest.raises(BadValue, match=r"mode 'upsrt' is not known(.|\n)*did you mean 'upsert'"):
+    with pytest.raises(BadValue, match=r"mode='upsrt' is not known(.|\n)*did you mean 'upsert'"):
         TableSink("t", "db", "upsrt")
     with pytest.raises(BadValue, match="key= is for mode 'upsert'"):
         TableSink("t", "db", key=("k",))
     with pytest.raises(BadValue, match="remove= is for mode 'upsert'"):
         TableSink("t", "db", remove="k = 1")
-    with pytest.raises(BadValue, match=r"guarantee 'exactly' is not known(.|\n)*exactly_once"):
+    with pytest.raises(BadValue, match=r"guarantee='exactly' is not known(.|\n)*exactly_once"):
         TableSink("t", "db", guarantee="exactly")  # type: ignore[arg-type]
 
 

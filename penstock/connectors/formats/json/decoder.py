@@ -13,7 +13,9 @@ import pyarrow as pa
 from pyarrow import json as pajson
 
 from penstock.connectors.formats.epoch_times import RULE, ZONED, epoch_us
-from penstock.connectors.formats.json.columns import (
+from penstock.connectors.formats.json.encodings import NON_FINITE, is_base64, refuse_overflow
+from penstock.connectors.formats.json.layout import LayoutReader
+from penstock.connectors.formats.json.type_conversion import (
     DUPLICATE_KEY,
     DocumentRewriter,
     holds_interval,
@@ -21,8 +23,6 @@ from penstock.connectors.formats.json.columns import (
     typed,
     wire,
 )
-from penstock.connectors.formats.json.encodings import NON_FINITE, is_base64, refuse_overflow
-from penstock.connectors.formats.json.layout import LayoutReader
 from penstock.connectors.formats.text import LineDecoder
 from penstock.connectors.formats.text_columns import misfits
 from penstock.errors import BadSchema

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.control.store.rollup import Sample as StoredSample
-from penstock.observe.page import Histogram, Sample
+from penstock.observe.histogram import Histogram
+from penstock.observe.page import Sample
 
 # Field of a driver's progress -> metric.
 _GAUGES = {

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.kafka.wire import varint
+from penstock.kafka.wire import WireReader, count, text
 from penstock.log.groups.consumer.state import ConsumerGroup, Member, MemberState, Partitions
 
 
@@ -72,8 +72,8 @@ def deletion(group: ConsumerGroup) -> Changes:
 
 def encode_key(key: ConsumerKey) -> bytes:
     """Encode a key."""
-    data = struct.pack(">h", key.kind) + _short_text(key.group)
-    return data if key.kind in (Kind.EPOCH, Kind.TARGET_EPOCH) else data + _short_text(key.member)
+    data = struct.pack(">h", key.kind) + text(key.group)
+    return data if key.kind in (Kind.EPOCH, Kind.TARGET_EPOCH) else data + text(key.member)
 
 
 def decode_key(data: bytes) -> ConsumerKey | None:
@@ -82,8 +82,9 @@ def decode_key(data: bytes) -> ConsumerKey | None:
     if number not in Kind.__members__.values():
         return None
     kind = Kind(number)
-    texts = list(_short_texts(data))
-    return ConsumerKey(kind, *texts[: 1 if kind in (Kind.EPOCH, Kind.TARGET_EPOCH) else 2])
+    reader = WireReader(memoryview(data), at=2)
+    group = reader.text() or ""
+    return ConsumerKey(kind, group, "" if kind in (Kind.EPOCH, Kind.TARGET_EPOCH) else reader.text() or "")
 
 
 def encode_epoch(epoch: int, topics_hash: int = 0) -> bytes:
@@ -96,9 +97,9 @@ def encode_member(member: Member) -> bytes:
     """Encode a member's metadata."""
     texts = (member.instance_id, member.rack_id, member.client_id, member.client_host)
     topics = sorted(member.topics)
-    names = varint(len(topics) + 1) + b"".join(map(_text, topics))
+    names = count(len(topics), True) + _texts(*topics)
     timeout = struct.pack(">i", member.rebalance_timeout)
-    described = b"".join(map(_text, texts)) + names + _text(member.regex or "") + timeout + _text(member.assignor)
+    described = _texts(*texts) + names + _texts(member.regex or "") + timeout + _texts(member.assignor)
     return b"\0\0" + described + b"\0"
 
 
@@ -135,8 +136,8 @@ class Replay:
 
 
 def _restored(id: str, values: Mapping[ConsumerKey, bytes]) -> ConsumerGroup:
-    reader = _Reader(values[ConsumerKey(Kind.EPOCH, id)])
-    epoch, tags = reader.number(">i"), reader.tags()
+    reader = _reader(values[ConsumerKey(Kind.EPOCH, id)])
+    epoch, tags = reader.int32(), dict(reader.tags())
     topics_hash = struct.unpack(">q", tags[0])[0] if 0 in tags else 0
     target_epoch = values.get(ConsumerKey(Kind.TARGET_EPOCH, id))
     members = {
@@ -145,19 +146,19 @@ def _restored(id: str, values: Mapping[ConsumerKey, bytes]) -> ConsumerGroup:
         if key.kind is Kind.MEMBER
     }
     target = {
-        key.member: _Reader(value).partitions()
+        key.member: _read_partitions(_reader(value))
         for key, value in values.items()
         if key.kind is Kind.TARGET and key.member in members
     }
-    reached = _Reader(target_epoch).number(">i") if target_epoch else 0
+    reached = _reader(target_epoch).int32() if target_epoch else 0
     return ConsumerGroup(id, epoch, reached, members, target, topics_hash)
 
 
 def _member(id: str, value: bytes, progress: bytes | None) -> Member:
-    reader = _Reader(value)
+    reader = _reader(value)
     instance, rack, client, host = (reader.text() for _ in range(4))
-    topics = frozenset(reader.text() or "" for _ in range(reader.count()))
-    regex, timeout, assignor = reader.text(), reader.number(">i"), reader.text()
+    topics = frozenset(name or "" for name in reader.each(WireReader.text))
+    regex, timeout, assignor = reader.text(), reader.int32(), reader.text()
     member = Member(
         id=id,
         instance_id=instance,
@@ -169,82 +170,42 @@ def _member(id: str, value: bytes, progress: bytes | None) -> Member:
         regex=regex or None,
         assignor=assignor,
     )
-    return _with_progress(member, _Reader(progress)) if progress else member
+    return _with_progress(member, _reader(progress)) if progress else member
 
 
-def _with_progress(member: Member, reader: _Reader) -> Member:
-    epoch, previous, state = reader.number(">i"), reader.number(">i"), MemberState(reader.number(">b"))
-    assigned, revoking = reader.partitions(), reader.partitions()
+def _with_progress(member: Member, reader: WireReader) -> Member:
+    epoch, previous, state = reader.int32(), reader.int32(), MemberState(reader.int8())
+    assigned, revoking = _read_partitions(reader), _read_partitions(reader)
     return replace(member, epoch=epoch, previous_epoch=previous, state=state, assigned=assigned, revoking=revoking)
 
 
-def _short_text(value: str) -> bytes:
-    data = value.encode()
-    return struct.pack(">h", len(data)) + data
-
-
-def _short_texts(data: bytes) -> Iterator[str]:
-    at = 2
-    while at < len(data):
-        (size,) = struct.unpack_from(">h", data, at)
-        yield data[at + 2 : at + 2 + size].decode()
-        at += 2 + size
-
-
-def _text(value: str | None) -> bytes:
-    data = b"" if value is None else value.encode()
-    return b"\0" if value is None else varint(len(data) + 1) + data
+def _texts(*values: str | None) -> bytes:
+    return b"".join(text(value, flexible=True) for value in values)
 
 
 def _partitions(partitions: Iterable[tuple[UUID, int]]) -> bytes:
     found = groupby(sorted(partitions), lambda each: each[0])
     topics = [(topic, [index for _, index in places]) for topic, places in found]
     entries = (
-        topic.bytes + varint(len(indexes) + 1) + struct.pack(f">{len(indexes)}i", *indexes) + b"\0"
+        topic.bytes + count(len(indexes), True) + struct.pack(f">{len(indexes)}i", *indexes) + b"\0"
         for topic, indexes in topics
     )
-    return varint(len(topics) + 1) + b"".join(entries)
+    return count(len(topics), True) + b"".join(entries)
 
 
-class _Reader:
-    """Reads the fields of a value in order, after its version."""
+def _reader(value: bytes) -> WireReader:
+    """Return a reader of a value's fields, after its version."""
+    return WireReader(memoryview(value), flexible=True, at=2)
 
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 2
 
-    def number(self, form: str) -> int:
-        (value,) = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
-        return int(value)
+def _read_partitions(reader: WireReader) -> Partitions:
+    found: set[tuple[UUID, int]] = set()
+    for topic, indexes in reader.each(_read_topic):
+        found.update((topic, index) for index in indexes)
+    return frozenset(found)
 
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
 
-    def count(self) -> int:
-        return max(self.varint() - 1, 0)
-
-    def text(self) -> str | None:
-        size = self.varint()
-        return None if size == 0 else self.raw(size - 1).decode()
-
-    def raw(self, size: int) -> bytes:
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-    def tags(self) -> dict[int, bytes]:
-        return {self.varint(): self.raw(self.varint()) for _ in range(self.varint())}
-
-    def partitions(self) -> Partitions:
-        found: set[tuple[UUID, int]] = set()
-        for _ in range(self.count()):
-            topic = UUID(bytes=self.raw(16))
-            found.update((topic, self.number(">i")) for _ in range(self.count()))
-            self.tags()
-        return frozenset(found)
+def _read_topic(reader: WireReader) -> tuple[UUID, list[int]]:
+    topic, indexes = UUID(bytes=bytes(reader.raw(16))), reader.each(WireReader.int32)
+    reader.skip_tags()
+    return topic, indexes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -80,13 +81,7 @@ def find_view(root: Folder, name: str | None = None) -> str:
     if not found:
         message = f"{data} has no view"
         raise CheckpointMissing(message, hint="a pipeline has one if a View ends in an output, after its first epoch")
-    if name is None and len(found) > 1:
-        message = "the job has several views"
-        raise BadValue(message, hint=f"choose one with --name; {choices('views', found)}")
-    if name is not None and name not in found:
-        message = f"no view '{name}' is in {data}"
-        raise CheckpointMissing(message, hint=choices("views", found, name))
-    return name or found[0]
+    return _chosen(name, found, "views", "--name", data)
 
 
 def require_keys(operator: Operator) -> None:
@@ -105,13 +100,18 @@ def _find_operator(data: Folder, node: str | None) -> tuple[str, int, Operator]:
         message = f"{data} has no state"
         hint = "only aggregate, reduce, deduplicate, process and joins have state, after the first committed epoch"
         raise CheckpointMissing(message, hint=hint)
-    if node is None and len(found) > 1:
-        message = "several nodes have state"
-        raise BadValue(message, hint=f"choose one with --node; {choices('nodes', found)}")
-    if node is not None and node not in found:
-        message = f"no node '{node}' has state in {data}"
-        raise CheckpointMissing(message, hint=choices("nodes with state", found, node))
-    return found[node] if node is not None else next(iter(found.values()))
+    return found[_chosen(node, found, "nodes", "--node", data)]
+
+
+def _chosen(name: str | None, found: Collection[str], what: str, option: str, data: Folder) -> str:
+    """Return the name, which must be there, or without one the only one that is there."""
+    if name is None and len(found) > 1:
+        message = f"{data} has the state of several {what}"
+        raise BadValue(message, hint=f"choose one with {option}; {choices(what, found)}")
+    if name is not None and name not in found:
+        message = f"{data} has no state of '{name}'"
+        raise CheckpointMissing(message, hint=choices(what, found, name))
+    return next(iter(found)) if name is None else name
 
 
 def _epoch(history: History, number: int, at: int | None) -> int:
