@@ -32,7 +32,7 @@ from penstock.incremental.circuit.exact_sums import (
     valid,
 )
 from penstock.incremental.circuit.row_identity import Grouping, Numbers
-from penstock.plan.operators.node import OWN_COLUMNS
+from penstock.plan.checked_operator import OWN_COLUMNS
 
 What = Literal["count", "true", "whole", "decimal", "nan", "inf", "-inf", "double", "square"]
 _LIMBS = {"whole": 2, "decimal": 4}
