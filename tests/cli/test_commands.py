@@ -62,7 +62,7 @@ def test_wrong_usage_exits_with_2(penstock: Penstock, wrong: list[str]) -> None:
 def test_a_wrong_input_is_one_readable_error_without_traceback(penstock: Penstock) -> None:
     said = penstock("run", "nowhere.py")
     assert said.code == 2
-    assert said.err.startswith("BadEntry: file not found: nowhere.py\n  Python files in .: (none)")
+    assert said.err.startswith("BadEntry: file not found: nowhere.py\n  Python and SQL files in .: (none)")
     assert "Traceback" not in said.err
 
 

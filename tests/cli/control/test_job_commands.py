@@ -107,7 +107,7 @@ def test_a_set_without_key_or_value_is_refused(on_manager: Penstock, file: Path,
 
 def test_a_file_that_is_not_there_is_refused_before_anything_is_sent(penstock: Penstock) -> None:
     said = penstock("submit", "nowhere.py", "--server", "127.0.0.1:1")
-    assert (said.code, said.err) == (2, "BadEntry: file not found: nowhere.py\n  Python files in .: (none)\n")
+    assert (said.code, said.err) == (2, "BadEntry: file not found: nowhere.py\n  Python and SQL files in .: (none)\n")
 
 
 def test_without_a_job_manager_every_command_says_how_to_start_one(penstock: Penstock, file: Path) -> None:
