@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,11 +23,9 @@ if TYPE_CHECKING:
     from tests.databases import PostgresServer
 
 # The JVMs of tests live for seconds: compiling their code thoroughly takes a core from those who wait.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
-# To compile whole stages to Java takes an eighth of the processor time of a test with a few rows, so the session of the
-# tests leaves it out. Jobs in processes of their own have what users have, and so has a test with `compiled_stages`.
-_WHOLE_STAGES = "spark.sql.codegen.wholeStage"
-testing._QUICK[_WHOLE_STAGES] = "false"
+# Hadoop starts `chmod` for each file of a checkpoint: on Linux that takes less without a helper process in between.
+_VFORK = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
+os.environ.setdefault("JDK_JAVA_OPTIONS", f"-XX:TieredStopAtLevel=1{_VFORK}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -186,11 +185,3 @@ def small_batches(spark: SparkSession) -> Iterator[int]:
     spark.conf.set(name, str(rows))
     yield rows
     spark.conf.set(name, before)
-
-
-@pytest.fixture
-def compiled_stages(spark: SparkSession) -> Iterator[None]:
-    """Let Spark compile whole stages to Java, as it does for users."""
-    spark.conf.set(_WHOLE_STAGES, "true")
-    yield
-    spark.conf.set(_WHOLE_STAGES, "false")

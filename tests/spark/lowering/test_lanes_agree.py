@@ -18,9 +18,6 @@ from penstock.settings import Settings
 from penstock.testing import EOF, Results, run_to_end
 from tests.conftest import at
 
-# Here pipelines run as users have them.
-pytestmark = pytest.mark.usefixtures("compiled_stages")
-
 SCHEMA = "i bigint, k string, g int, v bigint, n smallint, d double, p decimal(10,2), b boolean, s string, ts timestamp"
 WINDOWS = [
     ps.tumbling("10s"),

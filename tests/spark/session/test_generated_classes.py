@@ -19,7 +19,6 @@ def compiled_so_far(spark: SparkSession) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("compiled_stages")
 def test_a_pipeline_of_many_branches_is_compiled_once(settings: Settings, spark: SparkSession) -> None:
     rows = ps.from_items([], "k string, v bigint, ts timestamp").named("rows").event_time("ts", "1s")
     windows = [rows.key_by("k").window(ps.tumbling(f"{size}s")) for size in range(1, 9)]
