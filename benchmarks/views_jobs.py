@@ -78,6 +78,8 @@ def spark(job: Job) -> dict[str, Any]:
     from penstock.spark.session.spark_session import session
 
     made = session(ps.Settings(parallelism=job.cores))
+    # As by hand: Spark's 200 partitions would have 800 state stores.
+    made.conf.set("spark.sql.shuffle.partitions", job.cores)
 
     def read(name: str) -> Any:
         reader = made.readStream.format("parquet").schema(SCHEMAS[name])
