@@ -13,14 +13,14 @@ import pyarrow as pa
 from penstock.native.key_hash import Numbers, key_hashes
 
 Words = npt.NDArray[np.uint32]
-# All numbers of tasks up to 10 divide it, and many larger ones.
+# Divisible by every number of tasks up to 10, and by many larger ones.
 _DIVISIBLE = 5040
 _SEED = 42
 
 
 @dataclass(frozen=True)
 class KeyBuckets:
-    """So many buckets. Their numbers are such that Spark's tasks have as many each; not so in older checkpoints."""
+    """The buckets of keys, numbered so that Spark spreads them evenly over tasks; older checkpoints count from 0."""
 
     count: int
     even: bool = True

@@ -15,7 +15,7 @@ from penstock.windows import Window
 SINCE_LATER = {"since": "later"}
 # Number of buckets of keys, where the settings have no other: a checkpoint keeps the number that it started with.
 # A bucket costs a call in every epoch that has rows for it, and is the smallest part of a node that a task can have;
-# 1, 2, 3, 4, 6 and 12 tasks have as many each.
+# 1, 2, 3, 4, 6 and 12 tasks get equal shares.
 BUCKETS = 12
 
 

@@ -1,4 +1,4 @@
-"""Which relations only ever gain rows. Of those that others can be computed of, less state is enough."""
+"""Which relations are append-only: no row ever leaves them. Operators over them need less state."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Checkpoint:
 
     @property
     def even_buckets(self) -> bool:
-        """Whether the numbers of buckets of keys are such that Spark's tasks have as many each."""
+        """Whether buckets of keys are numbered so that Spark spreads them evenly over tasks."""
         return self.identity.even_buckets
 
     def query(self, name: str) -> Folder:

@@ -60,7 +60,7 @@ class Identity:
     first_us: int = 0
     # How many buckets of keys its state has, for good: a key is found by it. Checkpoints without this field have 16.
     buckets: int = 16
-    # Whether Spark's tasks have as many of them each; in checkpoints without this field they are numbered from 0.
+    # Whether they are spread evenly over Spark's tasks; in checkpoints without this field they are numbered from 0.
     even_buckets: bool = False
 
     @property

@@ -36,8 +36,8 @@ class QueryNodes:
     ) -> tuple[int, int]:
         """Add what is known of state to nodes; return the rows and bytes of all.
 
-        Of Spark's own operators it is what Spark reports; of those in buckets, of which Spark knows the manifests, it
-        is what their tasks counted. If Spark has another number of operators than the plan, no node has a share.
+        For Spark's own operators this is what Spark reports. For operators in buckets Spark sees the manifests only, so
+        it is what their tasks counted. If Spark has another number of operators than the plan, no node has a share.
         """
         known = [(operator["numRowsTotal"], operator["memoryUsedBytes"]) for operator in operators]
         if len(self._stateful) == len(operators):

@@ -36,7 +36,7 @@ class JobStorage(Protocol):
 
     @property
     def even_buckets(self) -> bool:
-        """Whether the numbers of buckets of keys are such that Spark's tasks have as many each."""
+        """Whether buckets of keys are numbered so that Spark spreads them evenly over tasks."""
 
     def query(self, name: str) -> Folder:
         """Return Spark's checkpoint folder of one query."""

@@ -64,7 +64,7 @@ class Totals:
 
 
 def rename_totals(folder: Folder, ids: Mapping[str, str], lost: Collection[str]) -> None:
-    """Rewrite the totals of all queries with the current ids of nodes, some of which have lost their state."""
+    """Rewrite the totals of all queries with the current ids of nodes, without the state sizes of `lost` ones."""
     for name in folder.files() if ids or lost else ():
         found = folder.read(name)
         if found is not None and name.endswith(".json"):
