@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,17 +35,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run what `make test` leaves to `make test-slow`")
 
 
-# Two workers end at the same time if what takes longest is begun first.
-LONGEST_FIRST = (
-    *("crash", "cluster", "docs", "e2e", "dashboard", "driver"),
-    *("benchmarks", "spark", "property", "native", "cli"),
-)
+# Workers end at the same time if what takes longest is started first.
+LONGEST = ("crash", "cluster", "docs", "e2e", "dashboard", "driver")
+# What computes runs beside what waits for servers, so that cores are neither idle nor fought over.
+COMPUTING = ("spark", "contract", "native", "query", "incremental", "property", "benchmarks")
 TESTS = Path(__file__).parent
 
 
-def _place(item: pytest.Item) -> int:
-    folder = item.path.relative_to(TESTS).parts[0]
-    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+def _folder(path: Path) -> str:
+    return path.relative_to(TESTS).parts[0]
+
+
+def _in_order(files: Iterable[Path]) -> list[Path]:
+    """Return the files in the order in which workers take them."""
+    longest, computing, waiting = [], [], []
+    for path in files:
+        folder = _folder(path)
+        (longest if folder in LONGEST else computing if folder in COMPUTING else waiting).append(path)
+    longest.sort(key=lambda path: LONGEST.index(_folder(path)))
+    computing.sort(key=lambda path: COMPUTING.index(_folder(path)))
+    mixed = [(at / len(kind), path) for kind in (computing, waiting) for at, path in enumerate(kind)]
+    return longest + [path for _, path in sorted(mixed)]
 
 
 # What compares the lanes runs in both in any case; other tests run in the chosen lane first.
@@ -67,8 +79,7 @@ ON_KAFKA_TOO = ("contract", "spark")
 
 def _is_second_broker(item: pytest.Item) -> bool:
     call = getattr(item, "callspec", None)
-    folder = item.path.relative_to(TESTS).parts[0]
-    return call is not None and call.params.get("broker") == "kafka" and folder not in ON_KAFKA_TOO
+    return call is not None and call.params.get("broker") == "kafka" and _folder(item.path) not in ON_KAFKA_TOO
 
 
 # Which crashes a `Crash()` of the test kit is: both where crashes are the subject, else one, chosen by the test's
@@ -80,6 +91,26 @@ BOTH_CRASHES = ("test_windows.py", "test_test_kit.py", "test_new_operator.py")
 def pytest_runtest_setup(item: pytest.Item) -> None:
     both = item.config.getoption("--slow") or item.path.name in BOTH_CRASHES
     testing._CRASHES = CRASHES if both else (CRASHES[crc32(item.nodeid.encode()) % 2],)
+
+
+# In short most tests try one of the two moments: `make test-slow` tries both in each test that crashes a job.
+@functools.cache
+def _crashing_functions(path: Path) -> frozenset[str]:
+    """Return the functions of a module that have a `Crash()`, tests and fixtures among them, and who calls those."""
+    source = path.read_text("utf-8")
+    if "Crash()" not in source:
+        return frozenset()
+    functions = [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef)]
+    names = {one.name: {each.id for each in ast.walk(one) if isinstance(each, ast.Name)} for one in functions}
+    crashing = {"Crash"}
+    while more := {name for name, used in names.items() if used & crashing} - crashing:
+        crashing |= more
+    return frozenset(crashing)
+
+
+def _crashes(item: pytest.Item) -> bool:
+    used = {getattr(item, "originalname", item.name), *getattr(item, "fixturenames", ())}
+    return item.path.name not in BOTH_CRASHES and bool(used & _crashing_functions(item.path))
 
 
 # Property tests draw other examples in every run: in short a third of them, and `make test-slow` draws them all.
@@ -95,15 +126,17 @@ def _draw_fewer_examples(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, and leave out slow tests, unless they are asked for.
+    """Put tests in order, and leave out slow ones, unless they are asked for.
 
     Each slow test is a longer form of one that always runs.
     """
-    items.sort(key=_place)
+    order = {path: at for at, path in enumerate(_in_order(dict.fromkeys(item.path for item in items)))}
+    items.sort(key=lambda item: order[item.path])
+    slow = config.getoption("--slow")
     for item in items:
-        if _is_second_lane(item) or _is_second_broker(item):
+        if _is_second_lane(item) or _is_second_broker(item) or (slow and _crashes(item)):
             item.add_marker(pytest.mark.slow)
-    if not config.getoption("--slow"):
+    if not slow:
         for item in items:
             _draw_fewer_examples(item)
             if item.get_closest_marker("slow"):
