@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ import pytest
 
 import penstock as ps
 from penstock.settings import Settings
-from penstock.testing import EOF, AdvanceTime, Crash, assert_rows, run_to_end
+from penstock.testing import EOF, AdvanceTime, Crash, Results, assert_rows, run_to_end
 from tests.conftest import at, at_parallelism
 
 SCHEMA = "k string, v bigint, ts timestamp"
 
 
-@pytest.fixture(params=["auto", "spark"])
+@pytest.fixture(scope="module", params=["auto", "spark"])
 def lane(request: pytest.FixtureRequest, settings: Settings) -> Settings:
     """Run the test in both lanes: the results must be equal."""
     return replace(settings, lane=request.param)
@@ -41,29 +42,43 @@ def result(k: str, start: float, end: float, total: int, n: int) -> dict[str, An
     return {"k": k, "window_start": at(start), "window_end": at(end), "total": total, "n": n}
 
 
-def test_a_tumbling_window_gives_each_result_once(lane: Settings) -> None:
-    pipeline = ps.Pipeline("p", windowed(ps.tumbling("10s")).to(ps.collect()))
-    rows = [row("a", 1, 1), row("a", 2, 9), row("b", 3, 2), EOF, row("a", 4, 11), row("a", 5, 30)]
-    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
-    expected = [result("a", 0, 10, 3, 2), result("b", 0, 10, 3, 1), result("a", 10, 20, 4, 1)]
-    assert_rows(out["collect"], [*expected, result("a", 30, 40, 5, 1)])
-
-
-def test_late_row_goes_to_the_side_output_and_is_counted(lane: Settings) -> None:
+@pytest.fixture(scope="module")
+def tumbling(lane: Settings) -> Results:
+    """Windows of ten seconds: a crash, then time that passes without rows, then late rows."""
     stream = windowed(ps.tumbling("10s"))
-    late = stream.side("late").to(ps.collect()).named("late")
-    pipeline = ps.Pipeline("p", stream.to(ps.collect()), late)
-    rows = [row("a", 1, 1), row("b", -1, 40), EOF, row("a", 2, 2), row("a", -5, 3), row("a", 3, 41)]
-    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
-    # The row at 40 s is filtered before event_time, so the watermark does not see it.
-    assert out["late"] == []
-    rows = [row("a", 1, 1), row("b", 1, 40), EOF, row("a", 2, 2), row("a", -5, 3), row("a", 3, 41)]
-    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
-    assert_rows(out["late"], [row("a", 2, 2)])
-    counts = out.counts["aggregate"]
-    assert (counts.rows_in, counts.used, counts.late) == (4, 3, 1)
-    assert out.counts["filter"].filtered == 1
-    assert sum(r["n"] for r in out["collect"]) + len(out["late"]) == 4
+    pipeline = ps.Pipeline("p", stream.to(ps.collect()), stream.side("late").to(ps.collect()).named("late"))
+    # The row at 90 s is filtered before event_time, so the watermark does not see it.
+    first = [row("a", 1, 1), row("a", 2, 9), row("b", 3, 2), row("b", -1, 90)]
+    second = [row("b", 4, 8), row("a", 1, 40)]
+    third = [row("a", 2, 2), row("a", -5, 3), row("a", 7, 42), row("a", 8, 130)]
+    given = [*first, EOF, *second, Crash(), AdvanceTime("2026-01-01T00:02Z"), *third]
+    return run_to_end(pipeline, {"rows": given}, settings=lane)
+
+
+def test_a_tumbling_window_gives_each_result_once(tumbling: Results) -> None:
+    expected = [result("a", 0, 10, 3, 2), result("b", 0, 10, 7, 2), result("a", 40, 50, 1, 1)]
+    assert_rows(tumbling["collect"], [*expected, result("a", 130, 140, 8, 1)])
+
+
+def test_late_row_goes_to_the_side_output_and_is_counted(tumbling: Results) -> None:
+    # The row at 8 s came after one of 90 s that was filtered before event_time.
+    assert_rows(tumbling["late"], [row("a", 2, 2), row("a", 7, 42)])
+    counts = tumbling.counts["aggregate"]
+    assert (counts.rows_in, counts.used, counts.late) == (8, 6, 2)
+    assert tumbling.counts["filter"].filtered == 2
+    assert sum(r["n"] for r in tumbling["collect"]) + len(tumbling["late"]) == 8
+
+
+def test_a_crash_neither_loses_nor_repeats_a_result(tumbling: Results) -> None:
+    """The job dies in the second epoch, which adds to a window of the first; the epoch after it closes that window."""
+    assert [r["total"] for r in tumbling["collect"] if (r["k"], r["window_start"]) == ("b", at(0))] == [7]
+    assert len(tumbling["collect"]) == 4
+    assert tumbling.counts["aggregate"].rows_in == 8
+
+
+def test_time_can_be_advanced_without_rows(tumbling: Results) -> None:
+    """No row was past 40 s when the row of 42 s came."""
+    assert row("a", 7, 42) in tumbling["late"]
 
 
 def test_the_watermark_follows_rows_that_are_filtered_after_event_time(lane: Settings) -> None:
@@ -82,37 +97,23 @@ def test_a_sliding_window_counts_a_row_in_each_window(lane: Settings) -> None:
     assert_rows(out["collect"], [result("a", 0, 10, 1, 1), result("a", 5, 15, 1, 1)])
 
 
-def test_a_session_ends_after_its_gap(lane: Settings) -> None:
-    pipeline = ps.Pipeline("p", windowed(ps.session("10s")).to(ps.collect()))
-    rows = [row("a", 1, 0), row("a", 2, 6), EOF, row("a", 4, 12), row("a", 8, 40)]
-    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
-    assert_rows(out["collect"], [result("a", 0, 22, 7, 3), result("a", 40, 50, 8, 1)])
-
-
-def test_an_offset_moves_where_windows_begin(lane: Settings) -> None:
-    pipeline = ps.Pipeline("p", windowed(ps.tumbling("10s", offset="3s")).to(ps.collect()))
-    out = run_to_end(pipeline, {"rows": [row("a", 1, 2), row("a", 2, 3)]}, settings=lane)
-    assert_rows(out["collect"], [result("a", -7, 3, 1, 1), result("a", 3, 13, 2, 1)])
-
-
-def test_allowed_lateness_keeps_a_window_open_longer(lane: Settings) -> None:
-    stream = windowed(ps.tumbling("10s"), allowed_lateness="30s", late_to=ps.collect())
+@pytest.fixture(scope="module")
+def patient(lane: Settings) -> Results:
+    """Windows that begin three seconds after each ten, with lateness."""
+    stream = windowed(ps.tumbling("10s", offset="3s"), allowed_lateness="30s", late_to=ps.collect())
     pipeline = ps.Pipeline("p", stream.to(ps.collect()).named("out"))
-    rows = [row("a", 1, 1), row("a", 1, 40), EOF, row("a", 2, 2), row("a", 1, 60), EOF, row("a", 4, 3)]
-    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
-    assert_rows(out["collect"], [row("a", 4, 3)])
-    assert {(r["window_start"], r["total"]) for r in out["out"]} == {(at(0), 3), (at(40), 1), (at(60), 1)}
+    rows = [row("a", 1, 3), row("a", 5, 2.5), row("a", 1, 43), EOF, row("a", 2, 4), row("a", 1, 63), EOF]
+    return run_to_end(pipeline, {"rows": [*rows, row("a", 4, 5)]}, settings=lane)
 
 
-def test_a_crash_neither_loses_nor_repeats_a_result(lane: Settings) -> None:
-    stream = windowed(ps.tumbling("10s"))
-    pipeline = ps.Pipeline("p", stream.to(ps.collect()), stream.side("late").to(ps.collect()).named("late"))
-    rows = [row("a", 1, 1), row("a", 2, 40), EOF, row("b", 3, 3), row("a", 4, 41), Crash(), row("a", 5, 60)]
-    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
-    expected = [result("a", 0, 10, 1, 1), result("a", 40, 50, 6, 2), result("a", 60, 70, 5, 1)]
-    assert_rows(out["collect"], expected)
-    assert_rows(out["late"], [row("b", 3, 3)])
-    assert out.counts["aggregate"].rows_in == 5
+def test_an_offset_moves_where_windows_begin(patient: Results) -> None:
+    assert result("a", -7, 3, 5, 1) in patient["out"]
+    assert {r["window_start"] for r in patient["out"]} == {at(-7), at(3), at(43), at(63)}
+
+
+def test_allowed_lateness_keeps_a_window_open_longer(patient: Results) -> None:
+    assert_rows(patient["collect"], [row("a", 4, 5)])
+    assert {(r["window_start"], r["total"]) for r in patient["out"]} >= {(at(3), 3), (at(43), 1), (at(63), 1)}
 
 
 @pytest.mark.slow
@@ -128,14 +129,8 @@ def test_a_run_with_a_crash_gives_what_one_without_gives(lane: Settings) -> None
     assert crashed.counts == calm.counts
 
 
-def test_time_can_be_advanced_without_rows(lane: Settings) -> None:
-    stream = windowed(ps.tumbling("10s"))
-    pipeline = ps.Pipeline("p", stream.to(ps.collect()), stream.side("late").to(ps.collect()).named("late"))
-    rows = [row("a", 1, 1), AdvanceTime("2026-01-01T00:02Z"), row("a", 2, 2)]
-    out = run_to_end(pipeline, {"rows": rows}, settings=lane)
-    assert_rows(out["late"], [row("a", 2, 2)])
-
-
+# In short in test_branches.py.
+@pytest.mark.slow
 def test_windows_chain(lane: Settings) -> None:
     first = windowed(ps.tumbling("10s"))
     second = first.window(ps.tumbling("20s")).aggregate(total="sum(total)").named("second")
@@ -151,6 +146,8 @@ def test_updates_show_a_window_before_it_is_final(settings: Settings) -> None:
     assert [r["total"] for r in out["collect"]] == [1, 3]
 
 
+# In short in test_all_windows.py, where both kinds are outputs of one pipeline.
+@pytest.mark.slow
 def test_final_and_updating_results_mix_in_one_pipeline(settings: Settings) -> None:
     rows = ps.from_items([], SCHEMA).named("rows").event_time("ts", "5s")
     final = rows.window(ps.tumbling("10s")).aggregate(n="count(*)").named("windows")
@@ -187,20 +184,30 @@ def test_late_rows_of_an_epoch_of_several_chunks_are_all_kept(
     assert np.array_equal(np.sort(pq.read_table(late).column("v").to_numpy()), np.arange(many))
 
 
-@pytest.mark.parametrize("one_epoch", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_rows_exactly_a_gap_apart_are_one_session_wherever_epochs_end(lane: Settings, one_epoch: bool) -> None:
+@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["epochs", "epoch"])
+def sessions(lane: Settings, request: pytest.FixtureRequest) -> Results:
+    """Sessions that Spark has itself, and those that are cut at a length."""
     keyed = ps.from_items([], SCHEMA).named("rows").event_time("ts", "0s").key_by("k")
     windows = {"plain": ps.session("10s"), "cut": ps.session("10s", max_length="1h")}
-    outputs = {name: keyed.window(window).aggregate(n="count(*)").named(name) for name, window in windows.items()}
-    pipeline = ps.Pipeline("p", *(stream.to(ps.collect()).named(f"to-{name}") for name, stream in outputs.items()))
-    a, b, again, apart = row("a", 1, 0), row("b", 2, 10), row("a", 3, 10), row("a", 4, 20.000001)
+    results = {name: keyed.window(one).aggregate(total="sum(v)", n="count(*)") for name, one in windows.items()}
+    outputs = [one.named(f"of-{name}").to(ps.collect()).named(name) for name, one in results.items()]
     # The row of "b" brings the watermark to where the session of "a" ends; the next row of "a" is not late there.
-    given = [a, b, again, apart] if one_epoch else [a, b, EOF, again, EOF, apart]
-    out = run_to_end(pipeline, {"rows": given}, settings=lane)
-    alone = ("a", at(20.000001), at(30.000001), 1)
-    for name in windows:
-        found = [(r["k"], r["window_start"], r["window_end"], r["n"]) for r in out[f"to-{name}"]]
-        assert sorted(found) == [("a", at(0), at(20), 2), alone, ("b", at(10), at(20), 1)], name
+    first = [row("a", 1, 0), row("b", 2, 10), row("c", 1, 0), row("c", 2, 6)]
+    epochs = [first, [row("a", 3, 10), row("c", 4, 12)], [row("a", 4, 20.000001), row("c", 8, 40)]]
+    given = list(chain(*epochs)) if request.param else [*epochs[0], EOF, *epochs[1], EOF, *epochs[2]]
+    return run_to_end(ps.Pipeline("p", *outputs), {"rows": given}, settings=lane)
+
+
+def test_rows_exactly_a_gap_apart_are_one_session_wherever_epochs_end(sessions: Results) -> None:
+    expected = [result("a", 0, 20, 4, 2), result("a", 20.000001, 30.000001, 4, 1), result("b", 10, 20, 2, 1)]
+    for name in ("plain", "cut"):
+        assert_rows([one for one in sessions[name] if one["k"] != "c"], expected)
+
+
+def test_a_session_ends_after_its_gap(sessions: Results) -> None:
+    for name in ("plain", "cut"):
+        found = [one for one in sessions[name] if one["k"] == "c"]
+        assert_rows(found, [result("c", 0, 22, 7, 3), result("c", 40, 50, 8, 1)])
 
 
 def test_times_that_no_window_can_hold_are_rejected_with_the_bound(lane: Settings, tmp_path: Path) -> None:
