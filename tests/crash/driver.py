@@ -56,6 +56,12 @@ class Driver:
         return len(_EPOCH.findall(self.said))
 
     @property
+    def pid(self) -> int:
+        """The process of this life."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
     def code(self) -> int | None:
         """The exit code of this life, once it has ended."""
         return self.process.poll() if self.process is not None else None

@@ -15,6 +15,7 @@ from penstock.spark.checkpoints.state.reader import read_state
 from penstock.storage.folders import folder
 from tests.crash import outputs
 from tests.crash.driver import Driver, is_java
+from tests.crash.last_life import LastLifeHere
 from tests.crash.lease import outlived_by
 from tests.crash.views_job import BIDS, auctions, bids
 from tests.spark.view_oracle import Bag, Feed, bag, recomputed
@@ -28,27 +29,32 @@ BEST = """SELECT * FROM (
 ) WHERE place <= 3"""
 
 
-# In short one kill; the next life has another parallelism.
-@pytest.mark.parametrize("deadly", [(1,), pytest.param((1, 3), marks=pytest.mark.slow)], ids=len)
-def test_views_equal_a_recomputation_after_kills(deadly: tuple[int, ...], tmp_path: Path) -> None:
+# In short one kill; the next life has another parallelism, and is in this process.
+@pytest.mark.parametrize(
+    ("deadly", "epoch_rows"), [((1,), 1_600), pytest.param((1, 3), 800, marks=pytest.mark.slow)], ids=["1", "2"]
+)
+def test_views_equal_a_recomputation_after_kills(
+    deadly: tuple[int, ...], epoch_rows: int, tmp_path: Path, settings: Settings
+) -> None:
     job = Path(__file__).with_name("views_job.py")
     command = ["run", f"{job}:job", f"--set=folder={tmp_path}", "--until", "ended"]
     command += ["--checkpoint", str(tmp_path / "checkpoint")]
-    epochs = {"PENSTOCK_EPOCH_ROWS": "800", "DEADLY_EPOCHS": " ".join(map(str, deadly))}
+    env = {"PENSTOCK_EPOCH_ROWS": str(epoch_rows), "KEYED_TAIL_BYTES": "2000"}
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    short = len(deadly) == 1
+    driver = (
+        LastLifeHere(settings, command, env, tmp_path, deadline) if short else Driver(command, env, tmp_path, deadline)
+    )
     jvms: set[psutil.Process] = set()
-    for life in range(len(deadly) + 1):
-        code = -9 if life < len(deadly) else 0
-        env = {"PENSTOCK_PARALLELISM": ("2", "3")[life % 2], "KEYED_TAIL_BYTES": "2000", **epochs}
-        (tmp_path / str(life)).mkdir()
-        driver = Driver(command, env, tmp_path / str(life), time.monotonic() + PATIENCE_SECONDS)
-        try:
+    try:
+        for life, epoch in enumerate([*deadly, None]):
+            driver.env |= {"PENSTOCK_PARALLELISM": ("2", "3")[life % 2], "DEADLY_EPOCHS": str(epoch or "")}
             driver.start()
-            assert driver.process is not None
-            assert not outlived_by(jvms, tmp_path / "checkpoint", driver.process.pid)
+            assert not outlived_by(jvms, tmp_path / "checkpoint", driver.pid)
             jvms = jvms_of(driver)
-            assert driver.process.returncode == code, driver.said
-        finally:
-            driver.end()
+            assert driver.code == (0 if epoch is None else -9), driver.said
+    finally:
+        driver.end()
     feeds = [
         Feed("bids", "bid bigint, auction bigint, price bigint, gone boolean", ("bid",), [bids()]),
         Feed("auctions", "id bigint, category bigint, gone boolean", ("id",), [auctions()]),
