@@ -13,14 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from penstock.settings import Settings
 from tests.crash.cells import Cell
 from tests.crash.driver import Driver
 from tests.crash.expected_output import Findings
+from tests.crash.last_life import LastLifeHere
 from tests.crash.lease import outlived_by
 from tests.crash.run import Run
 from tests.crash.services import Services
 
-EPOCHS = 8
+EPOCHS, FEWER_EPOCHS = 8, 6
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +45,20 @@ def play(run: Run) -> None:
     assert set(run.findings.values()) == {Findings()}
 
 
-# In short a worker and the JVM die between topics; the driver's Python dies in test_views_kill.py, and that a second
-# driver is kept out is then what tests/e2e/test_run.py has.
+# In short a worker and the JVM die between topics, and the next life is in this process; the driver's Python dies in
+# test_views_kill.py, and that a second driver is kept out is then what tests/e2e/test_run.py has.
 @pytest.mark.parametrize(
     "victims", [("worker", "jvm"), pytest.param(("python", "worker", "jvm"), marks=pytest.mark.slow)], ids=" ".join
 )
 def test_processes_die_between_two_topics_and_every_row_is_there_once(
-    victims: tuple[str, ...], tmp_path: Path, services: Services, seed: int
+    victims: tuple[str, ...], tmp_path: Path, services: Services, seed: int, settings: Settings
 ) -> None:
-    cell = Cell("topic", "topic", "aggregated", "native", "driver")
-    run = Succession(seed, cell, tmp_path, services, EPOCHS, killings=len(victims))
-    run.victims = victims
+    short = "python" not in victims
+    cell, epochs = Cell("topic", "topic", "aggregated", "native", "driver"), FEWER_EPOCHS if short else EPOCHS
+    run = Succession(seed, cell, tmp_path, services, epochs, killings=len(victims))
+    run.victims, run.shared = victims, settings if short else None
     play(run)
-    assert run.jvm_outlived_its_lease is (False if "python" in victims else None)
+    assert run.jvm_outlived_its_lease is (None if short else False)
     assert run.kills == [*victims]
 
 
@@ -74,12 +77,19 @@ def test_a_killed_driver_writes_nothing_once_another_has_its_checkpoint_and_one_
 class Succession(Run):
     """While the driver runs a second one is kept out, if asked; when its Python is killed the next waits for its JVM.
 
-    And when that one's JVM is killed, its Python says so and ends.
+    And when that one's JVM is killed, its Python says so and ends. With `shared` settings the last life is here.
     """
 
     jvm_outlived_its_lease: bool | None = field(default=None, init=False)
     keeps_out: bool = field(default=False, init=False)
     victims: tuple[str, ...] = field(default=("python", "jvm"), init=False)
+    shared: Settings | None = field(default=None, init=False)
+
+    def _driver(self) -> Driver:
+        made = super()._driver()
+        if self.shared is None:
+            return made
+        return LastLifeHere(self.shared, made.command, made.env, made.folder, made.deadline)
 
     def _wait_for_a_moment(self) -> None:
         self.driver.wait_for_epochs(self.driver.epochs + (2 if self.keeps_out else 1))
