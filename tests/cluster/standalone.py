@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pyspark
@@ -19,6 +20,9 @@ import pyspark
 from penstock.spark.session.class_archive import start_options
 from penstock.spark.session.java import find_java
 from tests import waiting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WAIT_SECONDS = 400
 ORPHAN_SECONDS = 15
@@ -70,6 +74,36 @@ def standalone(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Clust
             return _started(ends, work, _REGISTERED, "worker.Worker", *options)[0]
 
         yield Cluster(url, _python_without_us(folder), [start_worker() for _ in range(workers)], start_worker)
+
+
+@contextmanager
+def inside(spark: SparkSession, folder: Path, cores: int = 2) -> Iterator[Cluster]:
+    """Run a master and one worker in the JVM of a session: two processes less to start, executors are there as ever."""
+    context = spark.sparkContext
+    jvm, gateway = context._jvm, context._gateway
+    assert jvm is not None
+    assert gateway is not None
+    deploy, conf = jvm.org.apache.spark.deploy, jvm.org.apache.spark.SparkConf(False)
+    with ExitStack() as ends:
+        master = deploy.master.Master.startRpcEnvAndEndpoint(HOST, 0, 0, conf)._1()
+        ends.callback(master.shutdown)
+        urls = gateway.new_array(jvm.java.lang.String, 1)
+        urls[0] = f"spark://{HOST}:{master.address().port()}"
+        none = jvm.scala.Option.empty()
+        work = str(folder / "worker")
+        worker = deploy.worker.Worker.startRpcEnvAndEndpoint(
+            HOST, 0, 0, cores, cores * 1024, urls, work, none, conf, none
+        )
+        ends.callback(worker.shutdown)
+        folder.mkdir(parents=True)
+        made = Cluster(urls[0], _python_without_us(folder), [jvm.java.lang.ProcessHandle.current().pid()], _no_other)
+        yield made
+        for left in psutil.wait_procs(made.executors(), timeout=ORPHAN_SECONDS)[1]:
+            left.kill()
+
+
+def _no_other() -> int:
+    raise NotImplementedError("a worker inside of a session's JVM cannot be killed")
 
 
 def _python_without_us(folder: Path) -> Path:
