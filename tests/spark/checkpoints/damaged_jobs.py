@@ -20,7 +20,7 @@ from penstock.storage.folders import folder
 from tests.conftest import at
 from tests.spark.stateful_jobs import feed, job, on, snapshots_soon
 
-FED = 3
+FED = 2
 Made = Callable[[str], Path]
 Row = dict[str, Any]
 
@@ -67,7 +67,7 @@ def stopped_jobs(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -
         made, kind = (reminders(data), "rocksdb") if name == "reminders" else (job(data), name)
         with snapshots_soon(settings):
             run = made.start(checkpoint=data / "checkpoint", settings=on(settings, kind))
-            for number in range(int(files or (2 if name == "reminders" else FED))):
+            for number in range(int(files or (1 if name == "reminders" else FED))):
                 feed(data / "in", number)
                 run.process_available()
             # It moves no watermark, and makes one more epoch, which has read a declared time.

@@ -120,7 +120,7 @@ def test_an_ended_checkpoint_in_s3_is_saved_and_restored(
 def test_a_checkpoint_is_checked_while_its_job_runs(settings: Settings, tmp_path: Path) -> None:
     """Spark removes and adds files meanwhile: none of that is damage."""
     run = job(tmp_path).start(checkpoint=tmp_path / "checkpoint", settings=settings)
-    feeding = threading.Thread(target=lambda: [(feed(tmp_path / "in", n), run.process_available()) for n in range(3)])
+    feeding = threading.Thread(target=lambda: [(feed(tmp_path / "in", n), run.process_available()) for n in range(2)])
     feeding.start()
     found: set[str] = set()
     while feeding.is_alive():

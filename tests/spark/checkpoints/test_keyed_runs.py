@@ -27,7 +27,7 @@ from penstock.spark.lowering.buckets import TAIL_VARIABLE
 from penstock.storage.folders import folder
 from tests.spark.stateful_jobs import on
 
-KEYS, ROWS, RETENTION = 40, 60, 2
+KEYS, ROWS, RETENTION, FED = 40, 60, 2, 4
 
 
 class Running(ps.Process):
@@ -87,7 +87,7 @@ def first(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Itera
         patch.setenv(TAIL_VARIABLE, "0")
         small = replace(on(settings, "memory"), epoch_rows=ROWS, checkpoint_retention=RETENTION)
         job = Job(tmp_path_factory.mktemp("keyed"), small)
-        job.feed(8)
+        job.feed(FED)
         job.run()
         yield job
 
@@ -115,7 +115,7 @@ def test_a_checkpoint_keeps_the_number_of_buckets_that_it_started_with(
     first: Job, tmp_path: Path, buckets: int
 ) -> None:
     job = Job(tmp_path, replace(first.settings, state_buckets=buckets))
-    job.feed(2)
+    job.feed(1)
     job.run()
     used = {path.parent.name for path in job.runs()}
     numbers = set(map(str, KeyBuckets(buckets).numbers.tolist()))
@@ -135,7 +135,7 @@ def test_an_older_checkpoint_keeps_the_numbers_of_its_buckets(
     first: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(tmp_path, first.settings)
-    job.feed(2)
+    job.feed(1)
     with monkeypatch.context() as older:
         made = checkpoint.new_identity
         older.setattr(checkpoint, "new_identity", lambda *given: replace(made(*given), even_buckets=False))
@@ -154,7 +154,7 @@ def test_a_single_key_is_read_without_the_others(first: Job, monkeypatch: pytest
 
 
 def test_a_changed_plan_goes_on_from_the_runs(job: Job) -> None:
-    job.feed(2)
+    job.feed(1)
     assert job.run(changed=True).state_rows == KEYS
     assert (job.checkpoint / "current").read_text() == "2"
     assert any("generations" in path.parts for path in job.runs())
@@ -168,9 +168,9 @@ def test_a_savepoint_has_the_runs_and_a_job_restored_from_it_goes_on(job: Job) -
     restore_savepoint(savepoints / "a", folder(restored))
     shutil.rmtree(job.home / "savepoints")
     shutil.rmtree(job.home / "out")
-    job.feed(3)
+    job.feed(1)
     job.run(checkpoint=restored)
-    before = Counter({row: 1 for row in job.expected() if row[1] <= 8 * ROWS // KEYS})
+    before = Counter({row: 1 for row in job.expected() if row[1] <= FED * ROWS // KEYS})
     assert job.written() == job.expected() - before
 
 

@@ -90,7 +90,8 @@ def _topic(data: Path, address: str) -> tuple[Sink, Callable[[], list[int]]]:
     return ps.topic(topic.name, connection=address), read
 
 
-@pytest.fixture(params=["files", "sqlite", "own", "topic"])
+# A table is in test_older_checkpoint.py too.
+@pytest.fixture(params=["files", pytest.param("sqlite", marks=pytest.mark.slow), "own", "topic"])
 def sink(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Sink, Callable[[], list[int]]]:
     if request.param == "topic":
         return _topic(tmp_path, request.getfixturevalue("event_log"))
@@ -128,9 +129,12 @@ def test_an_older_copy_of_a_checkpoint_is_refused_and_can_be_restored_as_a_new_l
 def stopped(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
     """A windowed job whose last epoch had no rows: it only closed windows. Returns what brings it back as it was."""
     data: Path = tmp_path_factory.mktemp("stopped")
+    run = job(data).start(checkpoint=data / "checkpoint", settings=settings)
     for number in range(2):
         feed(data / "in", number)
-        job(data).run(until="drained", checkpoint=data / "checkpoint", settings=settings)
+        run.process_available()
+    run.stop()
+    run.wait()
     query = _query(data)
     lines = [(query / "offsets" / str(n)).read_text().splitlines()[2:] for n in _epochs(query)[-2:]]
     assert lines[0] == lines[1], "the last epoch is one without rows"
@@ -210,9 +214,13 @@ def test_the_offsets_of_an_epoch_are_durable_before_a_sink_commits_it(
 
     monkeypatch.setattr(os, "fsync", noted)
     pipeline, where = ps.Pipeline("durable", _rows(tmp_path).to(Watching())), tmp_path / "checkpoint"
-    for number in range(2):
-        _feed(tmp_path, number)
-        pipeline.run(until="drained", checkpoint=where, settings=settings)
+    _feed(tmp_path, 0)
+    run = pipeline.start(checkpoint=where, settings=settings)
+    run.process_available()
+    _feed(tmp_path, 1)
+    run.process_available()
+    run.stop()
+    run.wait()
     offsets = str(where / "queries" / "final" / "offsets")
     assert set(Watching.before_commit) >= {0, 1}
     for number, synced in Watching.before_commit.items():

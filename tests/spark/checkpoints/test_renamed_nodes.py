@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,7 +87,7 @@ def _as_before(checkpoint: Path, older: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("lane", ["auto", "spark"])
-def test_topic_trades_into_table_trades_with_late_and_rejected_rows(lane: str, settings: Settings) -> None:
+def test_topic_trades_into_table_trades_with_late_and_rejected_rows(lane: Any, settings: Settings) -> None:
     trades = ps.read_topic("trades", schema="k string, v bigint, ts timestamp")
     counted = trades.event_time("ts", "1s").key_by("k").window(ps.tumbling("10s"), late_to=ps.topic("k"))
     small = trades.filter("v < 3")
@@ -97,7 +99,7 @@ def test_topic_trades_into_table_trades_with_late_and_rejected_rows(lane: str, s
     )
     rows = [{"k": "a", "v": n, "ts": f"2026-01-01T00:00:{n:02}Z"} for n in range(6)]
     given = [*rows, b"{", ps.testing.AdvanceTime("2026-01-01T00:01:00Z"), rows[0]]
-    found = run_to_end(pipeline, {"trades": given}, settings=settings)
+    found = run_to_end(pipeline, {"trades": given}, settings=replace(settings, lane=lane))
     assert [(row["k"], row["n"]) for row in found["trades"]] == [("a", 6)]
     assert len(found["k"]) == 1
     assert [row["node"] for row in found["bad"]] == ["trades"]

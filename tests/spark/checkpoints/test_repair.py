@@ -99,11 +99,13 @@ def _damage(data: Path, what: str) -> None:
 
 
 STATE = ["newest state", "state of several epochs", "snapshot"]
-ALWAYS = [("memory", what) for what in ("newest state", "snapshot", "commit", "offsets are gone")]
-ALWAYS += [("rocksdb", "state of several epochs")]
+# In short, damage to state and to offsets; snapshots, commits and a run on RocksDB are in test_damaged_runs.py too.
+ALWAYS = [("memory", what) for what in ("newest state", "state of several epochs", "offsets are gone")]
 OTHERS = [
+    ("memory", "snapshot"),
+    ("memory", "commit"),
     ("memory", "offsets"),
-    ("memory", "state of several epochs"),
+    ("rocksdb", "state of several epochs"),
     ("rocksdb", "newest state"),
     ("rocksdb", "snapshot"),
 ]
@@ -128,7 +130,7 @@ def test_a_damaged_checkpoint_gives_the_results_of_an_intact_one(
 def test_a_checkpoint_without_intact_state_names_the_damaged_file(
     stopped: Callable[[str], Path], settings: Settings
 ) -> None:
-    data = _as_it_was(stopped("rocksdb"))
+    data = _as_it_was(stopped("memory"))
     for path in [*_query(data).glob("state/0/0/*.*"), _query(data) / "offsets" / "2"]:
         if path.is_file():
             _cut(path)

@@ -26,7 +26,7 @@ from penstock.storage.object_folders import ObjectFolder
 from tests.s3 import BUCKET
 from tests.spark.stateful_jobs import expected, feed, job, on, written
 
-FED = 6
+FED = 4
 
 
 def _penstock(*arguments: str | Path) -> str:
