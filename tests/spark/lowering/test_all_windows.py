@@ -205,7 +205,7 @@ def held(lane: Settings) -> Results:
         "clock": ROWS.key_by("k").window(ps.tumbling("1h", clock="processing")).aggregate(n="count(*)"),
     }
     first, second, third = HELD
-    return run(outputs, [*first, Crash(), *second, AdvanceClock("3h"), *third, LATE], lane)
+    return run(outputs, [*first, *second, Crash(), AdvanceClock("3h"), *third, LATE], lane)
 
 
 @pytest.fixture(scope="module")

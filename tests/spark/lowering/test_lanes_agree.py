@@ -91,7 +91,7 @@ def history(seed: int, epochs: int = 3) -> list[Any]:
             seconds = epoch * 20 + chance.randrange(0, 30_000) / 1000 - (50 if chance.random() < 0.15 else 0)
             given.append(_row(chance, len(given), None if chance.random() < 0.04 else seconds))
         given.append(EOF)
-    return given
+    return given[:-1]
 
 
 def _row(chance: random.Random, number: int, seconds: float | None) -> dict[str, Any]:

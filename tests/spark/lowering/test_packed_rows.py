@@ -116,13 +116,13 @@ def written(tmp_path: Path) -> list[tuple[str, int]]:
 def test_partitions_of_several_batches_keep_the_first_row_of_each_key_in_files(
     parallelism: int, tmp_path: Path, settings: Settings
 ) -> None:
-    expected = write_files(tmp_path / "in", 200_000)
-    chosen = replace(at_parallelism(settings, parallelism), epoch_rows=200_000)
+    expected = write_files(tmp_path / "in", 100_000)
+    chosen = replace(at_parallelism(settings, parallelism), epoch_rows=100_000)
     report = files_job(tmp_path).run(until="drained", checkpoint=tmp_path / "c", settings=chosen)
     assert written(tmp_path) == expected
     counts = report.counts["deduplicate"]
-    assert (counts.rows_in, counts.used) == (400_000, len(expected))
-    assert counts.duplicate == 400_000 - len(expected)
+    assert (counts.rows_in, counts.used) == (200_000, len(expected))
+    assert counts.duplicate == 200_000 - len(expected)
 
 
 @pytest.mark.parametrize("first", ["packed by Spark", pytest.param("packed by the scan", marks=pytest.mark.slow)])

@@ -33,16 +33,23 @@ def views() -> tuple[dict[str, ps.View], list[Feed]]:
     return {name: ps.sql_view(query, **inputs) for name, query in QUERIES.items()}, feeds
 
 
+# In short without the one that test_views.py has as a view.
+SHORT = tuple(QUERIES)[1:]
+
+
 @pytest.fixture(scope="module")
-def every_query(settings: Settings) -> Results:
+def every_query(settings: Settings, request: pytest.FixtureRequest) -> Results:
     """All queries in one pipeline, which dies after each epoch."""
     made, feeds = views()
-    outputs = [view.to(ps.collect()).named(name.replace(" ", "-")) for name, view in made.items()]
+    chosen = QUERIES if request.config.getoption("--slow") else SHORT
+    outputs = [made[name].to(ps.collect()).named(name.replace(" ", "-")) for name in chosen]
     inputs = {feed.name: feed.items(between=Crash()) for feed in feeds}
     return run_to_end(ps.Pipeline("p", *outputs), inputs, settings=settings)
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in SHORT else pytest.mark.slow) for name in QUERIES]
+)
 def test_a_query_is_what_duckdb_finds_after_every_epoch(name: str, every_query: Results) -> None:
     made, feeds = views()
     check(every_query.epochs[name.replace(" ", "-")], QUERIES[name], feeds, made[name].unique)

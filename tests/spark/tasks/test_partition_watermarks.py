@@ -105,7 +105,7 @@ def test_no_row_is_late_when_partitions_are_hours_apart(
     parts, out = skewed(), ps.collect()
     source = Uneven(tmp_path, parts)
     pipeline = ps.Pipeline("p", counts(ps.read(source)).to(out))
-    chosen = replace(at_parallelism(settings, parallelism), lane=lane, epoch_rows=8 if lane == "auto" else 5)
+    chosen = replace(at_parallelism(settings, parallelism), lane=lane, epoch_rows=12 if lane == "auto" else 5)
     # The first run has a part of the rows only; the second goes on from its checkpoint.
     source.give({"0": 3, "1": 8, "2": 2, "3": 0})
     report = pipeline.run(until="drained", checkpoint=tmp_path / "c", settings=chosen)

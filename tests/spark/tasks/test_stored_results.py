@@ -44,7 +44,7 @@ class Lives:
         self.died = 0
 
     def live(
-        self, pipeline: ps.Pipeline, parallelism: int, until: tuple[int, str] | None = None, epoch_rows: int = 2_500
+        self, pipeline: ps.Pipeline, parallelism: int, until: tuple[int, str] | None = None, epoch_rows: int = 1_000
     ) -> None:
         self.moment = until
         settings = replace(self.settings, parallelism=parallelism, epoch_rows=epoch_rows)
@@ -73,7 +73,7 @@ def lives(tmp_path: Path, settings: Settings, spark: SparkSession, monkeypatch: 
     return Lives(tmp_path, settings, spark, monkeypatch)
 
 
-ROWS = [{"k": number % 7, "ts": at(number // 50)} for number in range(3_000)]
+ROWS = [{"k": number % 7, "ts": at(number // 20)} for number in range(1_200)]
 
 
 class Total(ps.Process):
@@ -175,14 +175,14 @@ def test_answers_of_all_kinds_of_functions_are_stored_one_after_another(lives: L
 def test_two_consumers_before_the_calls_and_another_parallelism_find_the_answers_of_rows_in_other_partitions(
     lives: Lives,
 ) -> None:
-    rows = ps.from_items([{"k": number, "ts": at(number // 50)} for number in range(3_000)], SCHEMA)
+    rows = ps.from_items([row | {"k": number} for number, row in enumerate(ROWS)], SCHEMA)
     seen = CollectSink()
     pipeline, sinks = job(rows.map_async(ask, ANSWERED, retries=0), rows.to(seen))
     lives.live(pipeline, 2, until=(0, "prepared"))
     lives.live(pipeline, 3)
     assert lives.died == 1
     judge(sinks)
-    assert len(seen.rows) == 3_000
+    assert len(seen.rows) == len(ROWS)
 
 
 class DiesOnce(CollectSink):
