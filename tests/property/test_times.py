@@ -192,7 +192,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.
 @pytest.mark.parametrize(
     "example",
     [
-        Example(1, frozenset({"session", "outer"}), 2, "auto", 3),
+        Example(1, frozenset({"outer"}), 2, "auto", 3),
         pytest.param(Example(1, frozenset({"deduplicated", "session", "outer"}), 3, "auto", 3), marks=pytest.mark.slow),
         pytest.param(Example(2, frozenset({"cut", "tumbling", "timers"}), 3, "spark", 1), marks=pytest.mark.slow),
     ],

@@ -99,11 +99,11 @@ class Largest(ps.Aggregator):
         return acc["most"]
 
 
-def every_kind() -> ps.Pipeline:
-    """SQL that fails in every kind of node that takes SQL."""
+def every_kind(chosen: tuple[str, ...]) -> ps.Pipeline:
+    """SQL that fails in every kind of node that takes SQL, or in those of some outputs."""
     chain = source("a").with_columns(n="cast(s as int)").named("with").filter("b / d > -100 or b is null").named("fil")
-    chosen = chain.select("id", "n", "d", "ts", x="b + 1").named("sel").event_time("ts", "1s")
-    per_key = chosen.key_by(k="n % 2").window(ps.tumbling("1h")).aggregate(n="count(*)", ratio="sum(x / d)")
+    wide = chain.select("id", "i", "n", "ts", x="b + 1").named("sel").event_time("ts", "1s")
+    per_key = wide.key_by(k="n % 2").window(ps.tumbling("1h")).aggregate(n="count(*)", ratio="sum(x / (i - 2))")
     whole = source("b").event_time("ts", "1s").window(ps.tumbling("1h"))
     sums = whole.aggregate(n="count(*)", t="sum(b / d)", f="sum(b / i) FILTER (WHERE i <> 0)", p=Largest("i div 2"))
     parts = source("c").split(low="b / d < 2", high="b / d < 100")
@@ -115,26 +115,31 @@ def every_kind() -> ps.Pipeline:
         "high": parts["high"],
         "rest": parts["rest"],
     }
-    return pipeline(*(stream.to(sink(name)) for name, stream in outputs.items()))
+    return pipeline(*(outputs[name].to(sink(name)) for name in chosen))
 
 
-def test_every_kind_of_node_rejects_the_rows_on_which_its_sql_fails_alike_in_both_lanes(settings: Settings) -> None:
-    native, spark = (run(every_kind(), lane, settings) for lane in ("auto", "spark"))
+# In short, windows over all rows are in `test_sql_after_state_and_on_late_rows_rejects_too`.
+SHORT = ("per-key", "low", "high", "rest")
+
+
+@pytest.mark.parametrize(
+    "chosen", [SHORT, pytest.param((*SHORT, "sums", "best"), marks=pytest.mark.slow)], ids=["short", "all"]
+)
+def test_every_kind_of_node_rejects_the_rows_on_which_its_sql_fails_alike_in_both_lanes(
+    chosen: tuple[str, ...], settings: Settings
+) -> None:
+    native, spark = (run(every_kind(chosen), lane, settings) for lane in ("auto", "spark"))
     for out in (native, spark):
         add_up(out)
         found = {node: set(reasons) for node, reasons in rejected(out).items()}
-        text, zero, large = IDS["text"], IDS["zero"], IDS["large"]
-        assert found == {
-            "with": {text},
-            "fil": {zero},
-            "sel": {large},
-            "sums-of": {zero},
-            "top": {text},
-            "filter-low": {zero},
-        }
-        assert [one["n"] for one in out["sums"]] == [5]
+        text, zero, large, more = (IDS[kind] for kind in ("text", "zero", "large", "more"))
+        of_rows = {"with": {text}, "fil": {zero}, "sel": {large}, "filter-low": {zero}, "per-key-counts": {more}}
+        of_windows = {"sums-of": {zero}, "top": {text}} if "sums" in chosen else {}
+        assert found == of_rows | of_windows
         assert {one["id"] for name in ("low", "high", "rest") for one in out[name]} == set(IDS.values()) - {zero}
-        assert [one["id"] for one in sorted(out["best"], key=lambda one: one["rank"])] == [IDS["more"], IDS["large"]]
+        if "sums" in chosen:
+            assert [one["n"] for one in out["sums"]] == [5]
+            assert [one["id"] for one in sorted(out["best"], key=lambda one: one["rank"])] == [more, large]
     assert rejected(native)["sel"] == {IDS["large"]: '"b + 1" failed: overflow'}
     assert rejected(native)["with"] == {IDS["text"]: '"cast(s as int)" failed: it cannot be cast to int'}
     assert native.counts == spark.counts
@@ -181,10 +186,10 @@ def test_a_node_with_two_sinks_rejects_a_row_once_and_a_replay_does_not_repeat_i
     ratios = source("rows").with_columns(x="b / d").named("ratio")
     made = pipeline(ratios.to(sink("one")), ratios.filter("x > 1").to(sink("two")))
     early, late = list(ROWS.values())[:5], list(ROWS.values())[5:]
-    out = run(made, lane, settings, [*early, Crash(), *late, row(20, d=0.0), EOF, row(21, d=0.0)])
+    out = run(made, lane, settings, [*early, Crash(), *late, row(20, d=0.0)])
     add_up(out)
-    assert set(rejected(out)["ratio"]) == {IDS["zero"], 20, 21}
-    assert (out.counts["ratio"].rows_in, out.counts["ratio"].rejected, len(out["one"])) == (8, 3, 5)
+    assert set(rejected(out)["ratio"]) == {IDS["zero"], 20}
+    assert (out.counts["ratio"].rows_in, out.counts["ratio"].rejected, len(out["one"])) == (7, 2, 5)
 
 
 def test_sql_after_state_and_on_late_rows_rejects_too(settings: Settings) -> None:
@@ -197,13 +202,14 @@ def test_sql_after_state_and_on_late_rows_rejects_too(settings: Settings) -> Non
         totals.with_columns(x="b / d").named("now").to(sink("totals-out")),
         late.to(sink("late")),
         timed.window(ps.tumbling("1h")).aggregate(all="collect_list(b div i)").named("lists").to(sink("lists-out")),
+        timed.window(ps.tumbling("1h")).top(2, by="cast(s as int)").named("best").to(sink("best-out")),
     )
     behind = [row(30, d=0.0) | {"ts": at(1)}, row(31) | {"ts": at(1)}]
     out = run(made, "auto", settings, [*ROWS.values(), EOF, *behind])
     add_up(out)
     found = {node: set(reasons) for node, reasons in rejected(out).items()}
     zero = IDS["zero"]
-    assert found == {"ratio": {zero}, "now": {zero, 30}, "late-ratio": {30}, "lists": {zero}}
+    assert found == {"ratio": {zero}, "now": {zero, 30}, "late-ratio": {30}, "lists": {zero}, "best": {IDS["text"]}}
     assert [one["id"] for one in out["late"]] == [31]
 
 
@@ -242,12 +248,12 @@ RATIO = (lambda rows: rows.select("id", x="b / d").named("ratio"), "select 'rati
 KEPT = (lambda rows: rows.filter("cast(s as int) > 0").named("kept"), "filter 'kept'", "cast(s as int)")
 
 
-# In short, each node and each lane once.
+# In short one of them; test_stateless.py has the other lane.
 @pytest.mark.parametrize(
     ("make", "label", "sql", "lane"),
     [
-        (*RATIO, "auto"),
         (*KEPT, "spark"),
+        pytest.param(*RATIO, "auto", marks=pytest.mark.slow),
         pytest.param(*RATIO, "spark", marks=pytest.mark.slow),
         pytest.param(*KEPT, "auto", marks=pytest.mark.slow),
     ],

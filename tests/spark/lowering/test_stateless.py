@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.contracts import Offsets
 from penstock.errors import ExpressionFailed, FunctionFailed, RowRejected
 from penstock.settings import Settings
-from penstock.testing import EOF, assert_rows, run_to_end
+from penstock.testing import EOF, Results, assert_rows, run_to_end
 from tests.conftest import at
 
 SCHEMA = "k string, v bigint"
@@ -29,7 +29,7 @@ def run(stream: ps.Stream, given: list[Any], settings: Settings, **options: Any)
     return run_to_end(ps.Pipeline("p", stream.to(ps.collect()), **options), {"rows": given}, settings=settings)
 
 
-@pytest.fixture(params=["auto", "spark"])
+@pytest.fixture(scope="module", params=["auto", "spark"])
 def lane(request: pytest.FixtureRequest, settings: Settings) -> Settings:
     return dataclasses.replace(settings, lane=request.param)
 
@@ -47,7 +47,21 @@ def test_names_that_are_no_identifiers_work(lane: Settings) -> None:
     assert_rows(out["collect"], [{"order id": 1, "a b": 2}])
 
 
-def test_map_flat_map_and_map_batches_call_python(settings: Settings) -> None:
+class Helper:
+    def __init__(self, marker: str) -> None:
+        self.marker = marker
+
+    def plus(self, v: int) -> int:
+        return v + 1
+
+    def close(self) -> None:
+        Path(self.marker).touch()
+
+
+@pytest.fixture(scope="module")
+def called(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
+    """Python functions of every kind over the same two rows, and the note of a helper that was closed."""
+
     def double(row: dict[str, Any]) -> dict[str, Any]:
         return row | {"v": row["v"] * 2}
 
@@ -58,28 +72,41 @@ def test_map_flat_map_and_map_batches_call_python(settings: Settings) -> None:
     def plus_one(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.set_column(1, "v", pc.add(batch.column("v"), 1))
 
-    out = run(rows().map(double).flat_map(twice).map_batches(plus_one), [("a", 1)], settings)
-    assert_rows(out["collect"], [{"k": "a", "v": 3}, {"k": "A", "v": 3}])
+    def split(row: dict[str, Any]) -> Iterator[Any]:
+        yield ("odd", {"v": row["v"]}) if row["v"] % 2 else row
+
+    marker = tmp_path_factory.mktemp("helper") / "closed"
+    note = str(marker)
+    parted = rows().flat_map(split, sides={"odd": "v bigint"})
+    streams = {
+        "chain": rows().map(double).flat_map(twice).map_batches(plus_one),
+        "points": rows().map(_to_point),
+        "helped": rows().map(lambda row, helper: row | {"v": helper.plus(row["v"])}, using=lambda: Helper(note)),
+        "even": parted,
+        "odd": parted.side("odd"),
+    }
+    pipeline = ps.Pipeline("p", *(stream.to(ps.collect()).named(name) for name, stream in streams.items()))
+    return run_to_end(pipeline, {"rows": [("a", 1), ("b", 2)]}, settings=settings), marker
 
 
-def test_a_function_may_take_and_return_dataclasses(settings: Settings) -> None:
-    out = run(rows().map(_to_point), [("a", 1)], settings)
-    assert_rows(out["collect"], [{"x": 1, "y": 2.0}])
+def test_map_flat_map_and_map_batches_call_python(called: tuple[Results, Path]) -> None:
+    expected = [("a", 3), ("A", 3), ("b", 5), ("B", 5)]
+    assert_rows(called[0]["chain"], [{"k": k, "v": v} for k, v in expected])
 
 
-def test_using_gives_a_helper_that_is_closed(settings: Settings, tmp_path: Path) -> None:
-    marker = str(tmp_path / "closed")
+def test_a_function_may_take_and_return_dataclasses(called: tuple[Results, Path]) -> None:
+    assert_rows(called[0]["points"], [{"x": 1, "y": 2.0}, {"x": 2, "y": 2.0}])
 
-    class Helper:
-        def plus(self, v: int) -> int:
-            return v + 1
 
-        def close(self) -> None:
-            Path(marker).touch()
+def test_using_gives_a_helper_that_is_closed(called: tuple[Results, Path]) -> None:
+    out, marker = called
+    assert_rows(out["helped"], [{"k": "a", "v": 2}, {"k": "b", "v": 3}])
+    assert marker.exists()
 
-    out = run(rows().map(lambda row, helper: row | {"v": helper.plus(row["v"])}, using=Helper), [("a", 1)], settings)
-    assert_rows(out["collect"], [{"k": "a", "v": 2}])
-    assert Path(marker).exists()
+
+def test_flat_map_has_named_sides(called: tuple[Results, Path]) -> None:
+    assert_rows(called[0]["even"], [{"k": "b", "v": 2}])
+    assert_rows(called[0]["odd"], [{"v": 1}])
 
 
 def test_event_time_travels_through_python(settings: Settings) -> None:
@@ -136,29 +163,47 @@ def test_an_overflow_in_the_native_lane_names_node_and_row(settings: Settings) -
     assert "'k': 'b'" in str(caught.value)
 
 
-def test_rows_that_do_not_parse_are_rejected_with_reason_and_bytes(lane: Settings) -> None:
-    given = [b'{"k": "a", "v": 1}', b'{"k": "a", "v": "x"}', b"{"]
-    out = run(rows().select("k"), given, lane, rejected_to=_named(ps.collect(), "bad"))
-    assert len(out["collect"]) == 1
-    assert {r["raw"] for r in out["bad"]} == {b'{"k": "a", "v": "x"}', b"{"}
-    assert all(r["source"] == "rows" and r["reason"] for r in out["bad"])
-    counts = out.counts["rows"]
+@pytest.fixture(scope="module")
+def refused(lane: Settings) -> Results:
+    """Three sources, each with rows that are rejected for another reason."""
+    streams = {
+        "parsed": rows().select("k"),
+        "dated": ps.from_items([], "k string, ts timestamp").named("times").event_time("ts", "1s"),
+        "keyed": ps.from_items([], "k string not null, v bigint").named("keys"),
+    }
+    outputs = [stream.to(ps.collect()).named(name) for name, stream in streams.items()]
+    inputs = {
+        "rows": [b'{"k": "a", "v": 1}', b'{"k": "a", "v": "x"}', b"{"],
+        "times": [("a", at(1)), ("b", None)],
+        "keys": [("a", 1), (None, 2)],
+    }
+    pipeline = ps.Pipeline("p", *outputs, rejected_to=_named(ps.collect(), "bad"))
+    return run_to_end(pipeline, inputs, settings=lane)
+
+
+def _bad(out: Results, source: str) -> list[Any]:
+    return [row for row in out["bad"] if row["source"] == source]
+
+
+def test_rows_that_do_not_parse_are_rejected_with_reason_and_bytes(refused: Results) -> None:
+    assert len(refused["parsed"]) == 1
+    bad = _bad(refused, "rows")
+    assert {r["raw"] for r in bad} == {b'{"k": "a", "v": "x"}', b"{"}
+    assert all(r["reason"] for r in bad)
+    counts = refused.counts["rows"]
     assert (counts.rows_in, counts.used, counts.rejected) == (3, 1, 2)
 
 
-def test_a_row_without_event_time_is_rejected(lane: Settings) -> None:
-    stream = ps.from_items([], "k string, ts timestamp").named("rows").event_time("ts", "1s")
-    given = [("a", at(1)), ("b", None)]
-    out = run(stream, given, lane, rejected_to=_named(ps.collect(), "bad"))
-    assert [r["k"] for r in out["collect"]] == ["a"]
-    assert [(r["node"], r["reason"]) for r in out["bad"]] == [("event_time", "event time 'ts' is null")]
+def test_a_row_without_event_time_is_rejected(refused: Results) -> None:
+    assert [r["k"] for r in refused["dated"]] == ["a"]
+    bad = [(r["node"], r["reason"]) for r in refused["bad"] if r["node"].startswith("event_time")]
+    assert bad == [("event_time", "event time 'ts' is null")]
 
 
-def test_not_null_is_kept(lane: Settings) -> None:
-    stream = ps.from_items([], "k string not null, v bigint").named("rows")
-    out = run(stream, [("a", 1), (None, 2)], lane, rejected_to=_named(ps.collect(), "bad"))
-    assert [r["k"] for r in out["collect"]] == ["a"]
-    assert "column k: null" in out["bad"][0]["reason"]
+def test_not_null_is_kept(refused: Results) -> None:
+    assert [r["k"] for r in refused["keyed"]] == ["a"]
+    (bad,) = _bad(refused, "keys")
+    assert "column k: null" in bad["reason"]
 
 
 def test_branches_read_their_source_once(settings: Settings, tmp_path: Path) -> None:
@@ -178,17 +223,6 @@ def test_streams_union_and_sources_mix(settings: Settings) -> None:
     pipeline = ps.Pipeline("p", rows().union(other).to(ps.collect()))
     out = run_to_end(pipeline, {"rows": [("a", 1)], "others": [("b", 2)]}, settings=settings)
     assert_rows(out["collect"], [{"k": "a", "v": 1}, {"k": "b", "v": 200}])
-
-
-def test_flat_map_has_named_sides(settings: Settings) -> None:
-    def split(row: dict[str, Any]) -> Iterator[Any]:
-        yield ("odd", {"v": row["v"]}) if row["v"] % 2 else row
-
-    stream = rows().flat_map(split, sides={"odd": "v bigint"})
-    pipeline = ps.Pipeline("p", stream.to(ps.collect()), stream.side("odd").to(_named(ps.collect(), "odd")))
-    out = run_to_end(pipeline, {"rows": [("a", 1), ("b", 2)]}, settings=settings)
-    assert_rows(out["collect"], [{"k": "b", "v": 2}])
-    assert_rows(out["odd"], [{"v": 1}])
 
 
 def test_on_error_fail_stops_at_the_first_bad_row(settings: Settings, tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ AUCTIONS = "id bigint, itemName string, seller bigint, category bigint, dateTime
 BIDS = "auction bigint, bidder bigint, price bigint, channel string, dateTime timestamp"
 
 
-def nexmark() -> dict[str, list[list[dict[str, Any]]]]:
-    """Return some of Nexmark's events in three epochs; auctions come before and after their sellers and bids."""
+def nexmark(epochs: int) -> dict[str, list[list[dict[str, Any]]]]:
+    """Return some of Nexmark's events in so many epochs; auctions come before and after their sellers and bids."""
     chance = random.Random(3)
     states = ["OR", "ID", "CA", "WA"]
     people = [{"id": n, "name": f"p{n}", "city": f"c{n % 3}", "state": chance.choice(states)} for n in range(12)]
@@ -114,11 +114,15 @@ def nexmark() -> dict[str, list[list[dict[str, Any]]]]:
     tables = {"people": people, "auctions": auctions, "bids": bids}
     for rows in tables.values():
         chance.shuffle(rows)
-    return {name: [rows[part::3] for part in range(3)] for name, rows in tables.items()}
+    return {name: [rows[part::epochs] for part in range(epochs)] for name, rows in tables.items()}
 
 
-@pytest.mark.parametrize("last", [EOF, pytest.param(Crash(), marks=pytest.mark.slow)], ids=["epoch", "crash"])
-def test_nexmark_q3_and_q20(settings: Settings, last: Any) -> None:
+SHORT = {"people": [Crash(), EOF], "auctions": [EOF, EOF], "bids": [EOF, EOF]}
+LONG = {"people": [EOF, Crash(), EOF], "auctions": [EOF, EOF, Crash()], "bids": [EOF, EOF, EOF]}
+
+
+@pytest.mark.parametrize("controls", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"])
+def test_nexmark_q3_and_q20(settings: Settings, controls: dict[str, list[Any]]) -> None:
     people = ps.from_items([], PEOPLE).named("people")
     auctions = ps.from_items([], AUCTIONS).named("auctions").filter("category = 10")
     bids = ps.from_items([], BIDS).named("bids")
@@ -126,8 +130,7 @@ def test_nexmark_q3_and_q20(settings: Settings, last: Any) -> None:
     q3 = auctions.join(west, {"seller": "id"}, within="unbounded").named("q3").select("name", "city", "state", "id")
     q20 = bids.join(auctions, {"auction": "id"}, within="unbounded").named("q20")
     pipeline = ps.Pipeline("nexmark", q3.to(ps.collect()).named("local"), q20.to(ps.collect()).named("expanded"))
-    given = nexmark()
-    controls = {"people": [EOF, Crash(), EOF], "auctions": [EOF, EOF, last], "bids": [EOF, EOF, EOF]}
+    given = nexmark(len(controls["people"]))
     events = {name: items(epochs, controls[name]) for name, epochs in given.items()}
     out = run_to_end(pipeline, events, settings=settings)
     tables = {name: flat(epochs) for name, epochs in given.items()}
