@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from penstock.cli import main
+
 GOOD = """
 import penstock as ps
 print("noise")
@@ -44,13 +46,17 @@ def test_the_plan_of_a_good_job_is_printed_and_what_it_prints_is_not_in_the_way(
     ("source", "kind"),
     [(WRONG, "UnknownColumn"), ("import penstock as ps\n1 / 0", "BadEntry"), ("a = 1", "BadEntry")],
 )
-def test_a_mistake_is_the_error_that_explain_prints(tmp_path: Path, source: str, kind: str) -> None:
+def test_a_mistake_is_the_error_that_explain_prints(
+    tmp_path: Path, source: str, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, result = checked(tmp_path, source)
     assert code == 2
     assert result["error"]["type"] == kind
-    explain = [sys.executable, "-m", "penstock", "explain", "job.py"]
-    printed = subprocess.run(explain, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False).stderr
-    assert result["text"] == printed.rstrip("\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["penstock", "explain", "job.py"])
+    with pytest.raises(SystemExit):
+        main()
+    assert result["text"] == capsys.readouterr().err.rstrip("\n")
 
 
 @pytest.mark.parametrize(
