@@ -11,6 +11,7 @@ import penstock as ps
 from penstock.errors import CheckpointMismatch, MissingPart, SourceFailed, UnknownColumn
 from penstock.settings import Settings
 from penstock.testing import AdvanceTime, Crash, run_to_end
+from tests.conftest import at_parallelism
 from tests.connectors.kafka_topics import Topic, fresh
 
 # In short, each broker and each reader once.
@@ -101,10 +102,12 @@ def test_a_keyed_topic_takes_rows_late_rows_and_bad_rows(event_log: str, setting
     keys = {"prices": "lower(symbol)", "late": "symbol", "bad": "node"}
     sinks = {name: ps.topic(one.name, key=keys[name], connection=event_log) for name, one in names.items()}
     topic.produce([trade(1), trade(200), b"{"])
-    pipeline = vwap(topic, **sinks)
-    pipeline.run(until="drained", checkpoint=tmp_path / "c", settings=settings)
+    run = vwap(topic, **sinks).start(checkpoint=tmp_path / "c", settings=at_parallelism(settings, 1))
+    run.process_available()
     topic.produce([trade(2)])
-    pipeline.run(until="ended", checkpoint=tmp_path / "c", settings=settings)
+    run.process_available()
+    run.end()
+    run.wait()
     found = {name: one.consume() for name, one in names.items()}
     assert [message.key() for message in found["prices"]] == [b"a", b"a"]
     assert b"__penstock" not in found["prices"][0].value()

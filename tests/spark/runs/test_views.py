@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 import penstock as ps
@@ -23,7 +26,7 @@ from penstock.spark.checkpoints.state.store_files import read_schema
 from penstock.spark.checkpoints.state.tables import find_state
 from penstock.spark.lowering.buckets import TAIL_VARIABLE
 from penstock.storage.folders import folder
-from tests.connectors.kafka_topics import fresh
+from tests.connectors.kafka_topics import SECONDS, Topic, fresh
 from tests.connectors.table_sinks import sqlite_table
 from tests.spark.lowering.test_views import bids
 from tests.spark.view_oracle import Feed, bag, recomputed
@@ -46,17 +49,6 @@ def put(data: Path, feed: Feed, number: int) -> None:
 def best(data: Path, feed: Feed, aggregate: str = "max(price)") -> ps.View:
     view = stream(data, feed).view("bid", ["auction", "price"], remove="gone")
     return view.group_by("auction").aggregate(best=aggregate, n="count(*)").named("best")
-
-
-def records(bootstrap: str, topic: str) -> dict[str, Any]:
-    """Return the last record of each key."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "t", "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    found: dict[str, Any] = {}
-    for message in consumer.consume(10_000, 10):
-        found[message.key().decode()] = message.value()
-    consumer.close()
-    return found
 
 
 def test_a_table_a_topic_and_a_file_follow_a_view_epoch_by_epoch(
@@ -82,7 +74,7 @@ def test_a_table_a_topic_and_a_file_follow_a_view_epoch_by_epoch(
         assert bag([dict(zip(("auction", "best", "n"), row, strict=True)) for row in rows]) == expected
     run.stop()
     run.wait()
-    last = records(event_log, topic.name)
+    last = {record.key(): record.value() for record in topic.consume()}
     assert bag([json.loads(value) for value in last.values() if value is not None]) == expected
     assert all(json.loads(key).keys() == {"auction"} for key in last)
 
@@ -91,21 +83,42 @@ def test_a_table_a_topic_and_a_file_follow_a_view_epoch_by_epoch(
 IN_RUNS = pytest.mark.parametrize("ran", ["64"], indirect=True)
 
 
+# What a stopped job has read, and what it reads once it goes on.
+READ, MORE = 3, 1
+
+
+@pytest.fixture(scope="module")
+def stopped(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A job that has read some epochs and was stopped, by the size of its tail; it is made once."""
+
+    @cache
+    def job_with(tail: str) -> Path:
+        data: Path = tmp_path_factory.mktemp(f"tail-{tail}")
+        feed = bids(epochs=READ)
+        run = job(data, feed).start(checkpoint=data / "c", settings=settings)
+        for number in range(READ):
+            put(data, feed, number)
+            run.process_available()
+        run.stop()
+        run.wait()
+        shutil.copytree(data, data.with_name(f"{data.name}-whole"))
+        return data
+
+    return job_with
+
+
 @pytest.fixture
 def ran(
-    request: pytest.FixtureRequest, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, stopped: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Path, Feed]:
-    """A job that has read three epochs and was stopped."""
-    if hasattr(request, "param"):
-        monkeypatch.setenv(TAIL_VARIABLE, request.param)
-    feed = bids(epochs=5)
-    run = job(tmp_path, feed).start(checkpoint=tmp_path / "c", settings=settings)
-    for number in range(3):
-        put(tmp_path, feed, number)
-        run.process_available()
-    run.stop()
-    run.wait()
-    return tmp_path, feed
+    """The stopped job as it was, in the same place: its plan has the paths in it."""
+    tail = getattr(request, "param", "")
+    if tail:
+        monkeypatch.setenv(TAIL_VARIABLE, tail)
+    data = stopped(tail)
+    shutil.rmtree(data)
+    shutil.copytree(data.with_name(f"{data.name}-whole"), data)
+    return data, bids(epochs=READ + MORE)
 
 
 def job(data: Path, feed: Feed, aggregate: str = "max(price)", out: str = "whole") -> ps.Pipeline:
@@ -114,7 +127,7 @@ def job(data: Path, feed: Feed, aggregate: str = "max(price)", out: str = "whole
 
 def rest(pipeline: ps.Pipeline, data: Path, feed: Feed, settings: Settings, checkpoint: str = "c") -> None:
     run = pipeline.start(checkpoint=data / checkpoint, settings=settings)
-    for number in range(3, len(feed.epochs)):
+    for number in range(READ, len(feed.epochs)):
         put(data, feed, number)
         run.process_available()
     run.stop()
@@ -131,12 +144,12 @@ def shown(*arguments: Any) -> Any:
 def test_the_contents_are_read_from_the_checkpoint_now_and_as_of_an_epoch(ran: tuple[Path, Feed]) -> None:
     data, feed = ran
     assert list((data / "c" / "keyed").rglob("*.run"))
-    for epoch in range(3):
+    for epoch in range(READ):
         found = shown(data / "c", "--as-of", epoch)
         assert (found["node"], found["epoch"], found["columns"]) == ("best", epoch, ["auction", "best", "n"])
         assert bag(found["rows"]) == recomputed(BEST, [feed], epoch)
     (row,) = shown(data / "c", "--key", 3)["rows"]
-    assert bag([row]) == recomputed(f"SELECT * FROM ({BEST}) WHERE auction = 3", [feed], 2)
+    assert bag([row]) == recomputed(f"SELECT * FROM ({BEST}) WHERE auction = 3", [feed], READ - 1)
     assert shown(data / "c", "--key", 77)["rows"] == []
     assert "(no row with auction = 77)" in CliRunner().invoke(app, ["view", str(data / "c"), "--key", "77"]).output
     with pytest.raises(CheckpointMissing, match=r"epoch 9 is not retained\n  retained: epoch 0 to 2"):
@@ -151,7 +164,7 @@ def test_a_savepoint_continues_as_another_job(ran: tuple[Path, Feed], settings: 
     (data / "forked-out").mkdir()
     (data / "forked-out" / "view.parquet").write_bytes((data / "whole" / "view.parquet").read_bytes())
     rest(job(data, feed, out="forked-out"), data, feed, settings, "forked")
-    expected = recomputed(BEST, [feed], 4)
+    expected = recomputed(BEST, [feed], READ)
     assert bag(shown(data / "forked")["rows"]) == expected
     assert bag(pq.read_table(data / "forked-out" / "view.parquet").to_pylist()) == expected
 
@@ -161,13 +174,13 @@ def test_a_changed_view_is_refused_and_an_unchanged_one_continues(ran: tuple[Pat
     with pytest.raises(CheckpointMismatch, match=r"max\(price\) as best.*min\(price\) as best"):
         job(data, feed, "min(price)").run(until="drained", checkpoint=data / "c", settings=settings)
     rest(job(data, feed), data, feed, settings)
-    assert bag(pq.read_table(data / "whole" / "view.parquet").to_pylist()) == recomputed(BEST, [feed], 4)
+    assert bag(pq.read_table(data / "whole" / "view.parquet").to_pylist()) == recomputed(BEST, [feed], READ)
 
 
 def test_retractions_down_to_empty_leave_no_state(ran: tuple[Path, Feed], settings: Settings) -> None:
     data, feed = ran
-    keys = {row["bid"] for rows in feed.epochs[:3] for row in rows}
-    feed.epochs[3:] = [[{"bid": key, "auction": 0, "price": 0, "gone": True} for key in keys]]
+    keys = {row["bid"] for rows in feed.epochs[:READ] for row in rows}
+    feed.epochs[READ:] = [[{"bid": key, "auction": 0, "price": 0, "gone": True} for key in keys]]
     rest(job(data, feed), data, feed, settings)
     assert pq.read_table(data / "whole" / "view.parquet").num_rows == 0
     version = find_state(folder(data / "c"))
@@ -175,7 +188,7 @@ def test_retractions_down_to_empty_leave_no_state(ran: tuple[Path, Feed], settin
 
 
 def test_another_job_follows_a_view_through_a_topic(event_log: str, settings: Settings, tmp_path: Path) -> None:
-    feed, topic, lite = bids(epochs=3), fresh(event_log), sqlite_table(tmp_path / "lite.db", "top")
+    feed, topic, lite = bids(epochs=2), fresh(event_log), sqlite_table(tmp_path / "lite.db", "top")
     first = ps.Pipeline("first", best(tmp_path, feed).to(ps.topic(topic.name, connection=event_log)))
     one = first.start(checkpoint=tmp_path / "c1", settings=settings)
     put(tmp_path, feed, 0)
@@ -224,31 +237,39 @@ def test_a_whole_view_without_a_key_counts_equal_rows(settings: Settings, tmp_pa
     run.wait()
 
 
+def send(topic: Topic, records: list[tuple[int, int | None]], partition: int = 0) -> None:
+    """Send records as one batch: a job that runs reads them in one epoch."""
+    producer = Producer({"bootstrap.servers": topic.bootstrap, "linger.ms": 10_000})
+    for key, n in records:
+        value = None if n is None else json.dumps({"id": key, "n": n}).encode()
+        producer.produce(topic.name, value, json.dumps({"id": key}).encode(), partition=partition)
+    assert producer.flush(SECONDS) == 0
+
+
 def test_a_view_of_a_topic_is_right_again_after_a_gap(event_log: str, settings: Settings, tmp_path: Path) -> None:
     """Records 2 and 3 are deleted unread: what the topic no longer has leaves the view, the rest of it stays."""
     topic, lite = fresh(event_log).create(2), sqlite_table(tmp_path / "lite.db", "copy")
 
-    def send(key: int, n: int | None, partition: int = 0) -> None:
-        value = None if n is None else json.dumps({"id": key, "n": n}).encode()
-        topic.produce([value], partition=partition, key=json.dumps({"id": key}).encode())
+    view = ps.read_view(topic.name, connection=event_log, schema="id bigint, n bigint", key="id", on_loss="resync")
+    pipeline = ps.Pipeline("copy", view.to(ps.table("copy", connection=lite.url, mode="upsert")))
 
     def copied() -> list[Any]:
-        view = ps.read_view(topic.name, connection=event_log, schema="id bigint, n bigint", key="id", on_loss="resync")
-        pipeline = ps.Pipeline("copy", view.to(ps.table("copy", connection=lite.url, mode="upsert")))
-        pipeline.run(until="drained", checkpoint=tmp_path / "c", settings=settings)
         return lite.sql("SELECT id, n FROM copy ORDER BY id")
 
-    send(1, 10)
-    send(2, 20)
-    send(7, 70, partition=1)
+    send(topic, [(1, 10), (2, 20)])
+    send(topic, [(7, 70)], partition=1)
+    pipeline.run(until="drained", checkpoint=tmp_path / "c", settings=settings)
     assert copied() == [(1, 10), (2, 20), (7, 70)]
-    send(1, None)
-    send(3, 30)
-    send(2, 21)
+    send(topic, [(1, None), (3, 30)])
+    send(topic, [(2, 21)])
     topic.forget(0, 4)
+    run = pipeline.start(checkpoint=tmp_path / "c", settings=settings)
+    run.process_available()
     assert copied() == [(2, 21), (7, 70)]
-    send(2, None)
-    send(4, 40)
+    send(topic, [(2, None), (4, 40)])
+    run.process_available()
+    run.stop()
+    run.wait()
     assert copied() == [(4, 40), (7, 70)]
 
 
@@ -259,19 +280,13 @@ def test_records_of_a_view_that_are_sent_twice_change_nothing(
     """A job that is at least once sends the records of an epoch again after a crash: read together, or later."""
     topic, sink = fresh(event_log).create(1), ps.collect()
 
-    def send(records: list[tuple[int, int | None]]) -> None:
-        for key, n in records:
-            value = None if n is None else json.dumps({"id": key, "n": n}).encode()
-            topic.produce([value], key=json.dumps({"id": key}).encode())
-
     view = ps.read_view(topic.name, connection=event_log, schema="id bigint, n bigint", key="id", on_loss=on_loss)
     run = ps.Pipeline("p", view.to(sink)).start(checkpoint=tmp_path / "c", settings=settings)
     for records in ([(1, 10), (2, 20)], [(1, None), (2, 21), (3, 30)], [(3, None), (1, 11), (1, 12)]):
-        send(records)
-        send(records)
+        send(topic, records * 2)
         run.process_available()
         before = len(sink.rows)
-        send(records)
+        send(topic, records)
         run.process_available()
         assert len(sink.rows) == before
     run.stop()
