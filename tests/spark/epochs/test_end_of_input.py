@@ -33,7 +33,7 @@ def test_a_query_that_is_behind_another_meets_the_end_after_its_own_last_rows(
     final = rows.window(ps.tumbling("10s")).aggregate(n="count(*)").named("final")
     updates = rows.window(ps.tumbling("20s"), emit="updates").aggregate(n="count(*)").named("updates")
     outputs = [final.to(ps.files(str(tmp_path / "out"))), updates.to(ps.collect())]
-    small = replace(settings, epoch_rows=20)
+    small = replace(settings, epoch_rows=40)
     report = ps.Pipeline("p", *outputs).run(until="ended", checkpoint=tmp_path / "c", settings=small)
     assert {name: counts.late for name, counts in report.counts.items() if counts.late} == {}
     assert count(tmp_path / "out") == [(100, 10)]

@@ -55,13 +55,22 @@ def _in_order(topic: Topic, expected: int) -> None:
         assert found == sorted(found), f"key {key} is out of order"
 
 
-# In short, each number of consumers once.
+# In short, each number of consumers once, on the session that all tests share.
+OTHERS = [(3, 2, None), (1, 1, 1), (1, 2, 1), (1, 3, 1)]
+
+
 @pytest.mark.parametrize(
-    ("parallelism", "consumers"),
-    [(3, 1), (3, 3), (1, 2), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 1), (3, 2), (1, 3)))],
+    ("parallelism", "consumers", "cores"),
+    [(3, 1, None), (3, 3, None), (1, 2, None), *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)],
 )
 def test_keyed_sinks_keep_order_with_one_two_and_three_consumers(
-    parallelism: int, consumers: int, numbers: Path, settings: Settings, tmp_path: Path, event_log: str
+    parallelism: int,
+    consumers: int,
+    cores: int | None,
+    numbers: Path,
+    settings: Settings,
+    tmp_path: Path,
+    event_log: str,
 ) -> None:
     rows, topic = _read(numbers), fresh(event_log).create(2)
     guarantees: list[Any] = ["exactly_once", "at_least_once"]
@@ -72,7 +81,7 @@ def test_keyed_sinks_keep_order_with_one_two_and_three_consumers(
     ]
     pipeline = ps.Pipeline(f"consumers-{consumers}", *outputs[:consumers])
     # One core too: such a container is where rows of two outputs met in one task.
-    on = replace(settings, parallelism=1) if parallelism == 1 else at_parallelism(settings, parallelism)
+    on = at_parallelism(settings, parallelism) if cores is None else replace(settings, parallelism=cores)
     pipeline.run(until="ended", checkpoint=tmp_path / "checkpoint", settings=on)
     assert _upserted(tmp_path / "rows.db") == _last(numbers)
     if consumers > 1:
