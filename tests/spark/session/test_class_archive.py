@@ -7,12 +7,16 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.spark.session import class_archive as warm
 from penstock.spark.session.class_archive import archive, start_options
 from penstock.spark.session.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 START = """
 import sys
@@ -23,6 +27,15 @@ end_jvm()
 """
 
 
+def test_a_session_is_started_with_the_archive(spark: SparkSession) -> None:
+    if not archive(find_java()).exists():
+        pytest.skip("there is no archive: `penstock doctor --warm` makes it")
+    jvm: Any = spark._jvm
+    given = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    assert any(str(archive(find_java())) in option for option in given)
+
+
+@pytest.mark.slow
 def test_a_session_takes_its_classes_from_the_archive(tmp_path: Path) -> None:
     if not archive(find_java()).exists():
         pytest.skip("there is no archive: `penstock doctor --warm` makes it")
