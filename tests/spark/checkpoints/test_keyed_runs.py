@@ -27,7 +27,7 @@ from penstock.spark.lowering.buckets import TAIL_VARIABLE
 from penstock.storage.folders import folder
 from tests.spark.stateful_jobs import on
 
-KEYS, ROWS, RETENTION, FED = 40, 60, 2, 4
+KEYS, ROWS, RETENTION, FED = 40, 60, 2, 8
 
 
 class Running(ps.Process):
