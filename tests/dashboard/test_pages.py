@@ -31,7 +31,15 @@ def prices() -> ps.Pipeline:
 """
 BEGINNING = datetime(2026, 11, 17, 12, tzinfo=UTC)
 FIRST_ROWS, MORE_ROWS = 12, 5
-PAGES = {
+# What these show is there before the job runs: they are visited while it starts.
+BEFORE = {
+    "topics": "/topics",
+    "messages": "/topics/trades",
+    "partitions": "/topics/trades/partitions",
+    "submit": "/submit",
+    "sql": "/sql",
+}
+OF_JOB = {
     "overview": "/",
     "graph": "/jobs/prices",
     "charts": "/jobs/prices/charts",
@@ -41,15 +49,11 @@ PAGES = {
     "exceptions": "/jobs/prices/exceptions",
     "logs": "/jobs/prices/logs",
     "configuration": "/jobs/prices/configuration",
-    "topics": "/topics",
-    "messages": "/topics/trades",
-    "partitions": "/topics/trades/partitions",
     "groups": "/groups",
     "state": "/state/prices",
     "rejected": "/state/prices/rejected",
-    "submit": "/submit",
-    "sql": "/sql",
 }
+PAGES = BEFORE | OF_JOB
 
 
 @dataclass
@@ -97,10 +101,12 @@ def read(up: Up, node: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def visits(window: BrowserContext, up: Up, job: str) -> dict[str, Visit]:
+def visits(window: BrowserContext, up: Up, request: pytest.FixtureRequest) -> dict[str, Visit]:
     """Return what was seen of each page, every other one in dark colours."""
     found = {}
     for at, (name, address) in enumerate(PAGES.items()):
+        if name in OF_JOB:
+            request.getfixturevalue("job")
         tab = new_tab(window, up.url)
         tab.page.emulate_media(color_scheme="dark" if at % 2 else "light", reduced_motion="reduce")
         found[name] = visit(tab, address)
