@@ -47,7 +47,7 @@ def test_sessions_behind_a_window_with_lateness_wait_for_its_results(settings: S
     tens = rows.key_by("k").window(ps.tumbling("10s"), allowed_lateness="30s").aggregate(n="count(*)").named("tens")
     sessions = tens.key_by("k").window(ps.session("15s", max_length="1h")).aggregate(windows="count(*)")
     pipeline = ps.Pipeline("p", sessions.to(ps.collect()).named("out"))
-    given = [row(0, 5), row(1, 15), row(2, 40), EOF, row(3, 50), EOF, row(4, 200)]
+    given = [row(0, 5), row(1, 15), row(2, 40), row(3, 50), EOF, row(4, 200)]
     out = run_to_end(pipeline, {"rows": given}, settings=settings)
     found = sorted((one["window_start"], one["windows"]) for one in out["out"])
     # Windows end at 10, 20, 50 and 60 s: two sessions, and one of the last row.

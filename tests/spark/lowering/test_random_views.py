@@ -74,7 +74,7 @@ def _applied(before: list[Any], changes: list[dict[str, Any]], unique: tuple[str
 
 
 def test_random_relations_in_short(settings: Settings) -> None:
-    run(3, settings)
+    run(2, settings)
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ UPDATED = {
     "GROUP BY tag",
 }
 
-SHORT = ("with", "views", "inlined", "different", "windows", "numbers")
+SHORT = ("with", "views", "inlined", "windows", "numbers")
 
 
 def rows() -> list[dict[str, Any]]:

@@ -278,7 +278,7 @@ def test_a_partition_that_has_rows_and_was_not_read_yet_holds_the_watermark(tmp_
     parts = {"0": disordered(4, 4000, 70, 4.0, 0), "1": disordered(4, 0, 70, 4.0, 1)}
     out = ps.collect()
     pipeline = ps.Pipeline("p", counts(ps.read(OneByOne(tmp_path, parts)).filter("v <> 1000")).to(out))
-    chosen = replace(settings, epoch_rows=2)
+    chosen = replace(settings, epoch_rows=4)
     report = pipeline.run(until="ended", checkpoint=tmp_path / "c", settings=chosen)
     assert report.counts["aggregate"].late == 0
     assert shown(out.rows) == expected(parts | {"1": parts["1"][1:]})
