@@ -20,6 +20,8 @@ with warnings.catch_warnings():
     import kafka.admin
 
 SECONDS = 30
+# A reader that has all it wants ends only when its last fetch, which waits for more, has returned.
+FETCH_WAIT_MS = 20
 Headers = list[tuple[str, bytes | None]]
 
 
@@ -60,7 +62,12 @@ def _send_confluent(bootstrap: str, topic: str, items: Sequence[Item], codec: st
 
 
 def _read_confluent(bootstrap: str, topic: str, count: int, group: str | None) -> list[Item]:
-    config = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest", "group.id": group or "none"}
+    config: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "auto.offset.reset": "earliest",
+        "group.id": group or "none",
+    }
+    config |= {"fetch.wait.max.ms": FETCH_WAIT_MS}
     found: list[Item] = []
     with closing(confluent_kafka.Consumer(config)) as consumer:
         if group is None:
@@ -96,7 +103,11 @@ def _read_aiokafka(bootstrap: str, topic: str, count: int, group: str | None) ->
     async def read() -> list[Item]:
         found: list[Item] = []
         consumer = aiokafka.AIOKafkaConsumer(
-            topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest"
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=FETCH_WAIT_MS,
         )
         async with asyncio.timeout(SECONDS), consumer:
             while len(found) < count:
@@ -124,7 +135,13 @@ def _send_kafka_python(bootstrap: str, topic: str, items: Sequence[Item], codec:
 
 def _read_kafka_python(bootstrap: str, topic: str, count: int, group: str | None) -> list[Item]:
     found: list[Item] = []
-    consumer = kafka.KafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest")
+    consumer = kafka.KafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+    )
     with closing(consumer):
         deadline = time.monotonic() + SECONDS
         while len(found) < count and time.monotonic() < deadline:

@@ -111,7 +111,7 @@ def test_the_other_libraries_are_told_of_a_wrong_password_too(log: Log) -> None:
     with pytest.raises(AioKafkaError):
         asyncio.run(scenario())
     with pytest.raises(KafkaPythonError):
-        KafkaProducer(**log.options("root", "SCRAM-SHA-256", WRONG), bootstrap_timeout_ms=3000)
+        KafkaProducer(**log.options("root", "SCRAM-SHA-256", WRONG), bootstrap_timeout_ms=1000)
 
 
 @pytest.mark.parametrize("api", [0, 1, 2, 3, 9, 10, 11, 16, 19, 20, 22, 29, 32, 48, 50, 51, 60])
