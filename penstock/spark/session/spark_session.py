@@ -59,6 +59,8 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _lock = threading.Lock()
 _current: tuple[object, SparkSession] | None = None
 _is_shared = False
+# What the JVM that was launched here started with.
+_jars: frozenset[str] | None = None
 _log: Path | None = None
 
 
@@ -87,7 +89,7 @@ def session(settings: Settings, slots: int = 0) -> SparkSession:
 def with_jars(settings: Settings, name: str) -> Settings:
     """Return the settings for a session that has a set of jars from its start.
 
-    Those that are added later are not seen by the threads that read what tasks send back.
+    A JVM that was started without them is replaced.
     """
     own = settings.spark.get("spark.jars", "")
     # Where Spark runs here, it need not copy them.
@@ -137,11 +139,15 @@ def end_jvm() -> None:
     """End the session and its JVM, and wait until the process has ended."""
     gateway = SparkContext._gateway
     stop_session()
-    if gateway is not None and (process := getattr(gateway, "proc", None)) is not None:
-        gateway.shutdown()
-        process.stdin.close()
-        process.wait(timeout=120)
-        SparkContext._gateway = SparkContext._jvm = None
+    if gateway is not None and getattr(gateway, "proc", None) is not None:
+        _end_gateway(gateway)
+
+
+def _end_gateway(gateway: Any) -> None:
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=120)
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def query_settings(settings: Settings, *, branches: bool, fast: bool = False) -> dict[str, str]:
@@ -198,7 +204,7 @@ def _start(settings: Settings) -> SparkSession:
     if settings.master.startswith("local"):
         start_planner_fork_server()
     add_penstock_to_path(settings)
-    conf = _conf(settings, start_options(java))
+    conf = _conf(_with_jvm_for(settings), start_options(java))
     log = _log or Path(tempfile.gettempdir()) / f"penstock-spark-{os.getpid()}.log"
     try:
         gateway = _gateway(conf, log)
@@ -218,15 +224,34 @@ def _start(settings: Settings) -> SparkSession:
         raise SparkFailed(message, hint=f"its log is {log}; `penstock doctor` shows what was found") from error
 
 
+def _with_jvm_for(settings: Settings) -> Settings:
+    """End a JVM that was launched here without jars that the settings name: its threads would not know their classes.
+
+    The next one gets what it had, too, so that it serves all sessions of this process.
+    """
+    global _jars
+    wanted = frozenset(filter(None, settings.spark.get("spark.jars", "").split(",")))
+    if not _runs(SparkContext._gateway):
+        _jars = wanted
+    elif _jars is not None and not wanted <= _jars:
+        _end_gateway(SparkContext._gateway)
+        _jars |= wanted
+        return replace(settings, spark={**settings.spark, "spark.jars": ",".join(sorted(_jars))})
+    return settings
+
+
+def _runs(gateway: Any) -> bool:
+    process = getattr(gateway, "proc", None)
+    return gateway is not None and (process is None or process.poll() is None)
+
+
 def _gateway(conf: SparkConf, log: Path) -> Any:
     """Return the connection to the JVM of this process, and launch that if there is none, or if it has died.
 
     PySpark uses the first one for every later session: another one would start, take memory and never be asked.
     """
-    running: Any = SparkContext._gateway
-    process = getattr(running, "proc", None)
-    if running is not None and (process is None or process.poll() is None):
-        return running
+    if _runs(SparkContext._gateway):
+        return SparkContext._gateway
     SparkContext._gateway = SparkContext._jvm = None
     if _log is not None:
         return launch_gateway(conf)  # type: ignore[no-untyped-call]

@@ -97,13 +97,21 @@ def test_what_is_included_is_the_same_whoever_reads(broker: str, reader: Setting
     assert [row["_timestamp"].microsecond for row in found] == [123_000, 0]
 
 
-def test_a_keyed_topic_takes_rows_late_rows_and_bad_rows(event_log: str, settings: Settings, tmp_path: Any) -> None:
+@pytest.mark.parametrize("restarts", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_keyed_topic_takes_rows_late_rows_and_bad_rows(
+    restarts: bool, event_log: str, settings: Settings, tmp_path: Any
+) -> None:
     topic, names = fresh(event_log).create(1), {name: fresh(event_log, name) for name in ("prices", "late", "bad")}
     keys = {"prices": "lower(symbol)", "late": "symbol", "bad": "node"}
     sinks = {name: ps.topic(one.name, key=keys[name], connection=event_log) for name, one in names.items()}
     topic.produce([trade(1), trade(200), b"{"])
-    run = vwap(topic, **sinks).start(checkpoint=tmp_path / "c", settings=at_parallelism(settings, 1))
+    pipeline, on = vwap(topic, **sinks), settings if restarts else at_parallelism(settings, 1)
+    run = pipeline.start(checkpoint=tmp_path / "c", settings=on)
     run.process_available()
+    if restarts:
+        run.stop()
+        run.wait()
+        run = pipeline.start(checkpoint=tmp_path / "c", settings=on)
     topic.produce([trade(2)])
     run.process_available()
     run.end()
