@@ -43,8 +43,7 @@ class LastLifeHere(Driver):
         sets = [part.removeprefix("--set=") for part in self.command if part.startswith("--set=")]
         options = dict(zip(self.command, self.command[1:], strict=False))
         settings = replace(Settings.load(), spark=self._shared.spark, spark_master=self._shared.master)
-        # As `penstock run` does: the order of outputs is then the one that the first life had.
-        pipeline = load_entry(options["run"], sets).paced()
+        pipeline = load_entry(options["run"], sets)
         assert options["--until"] == "ended"
         self._run = pipeline.start(until="ended", checkpoint=options["--checkpoint"], settings=settings)
 

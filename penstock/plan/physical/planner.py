@@ -7,7 +7,7 @@ This is the only caller of `split_lanes` and `groups`. Everyone else reads the v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from penstock.contracts import Guarantee, Sink
@@ -56,7 +56,7 @@ def physical_plan(
     pace: Pace = "throughput",
     overload: Overload = "block",
     runner: RunnerKind | None = None,
-    known: Mapping[str, Collection[str]] | None = None,
+    known: Mapping[str, Sequence[str]] | None = None,
     buckets: int = BUCKETS,
 ) -> PhysicalPlan:
     """Plan a pipeline; `known` are the queries of its checkpoint, with the ids of their sinks and state."""
@@ -172,7 +172,7 @@ def _guarantee(sink: Sink, nodes: Iterable[Node], graph: Graph, runner: RunnerKi
     return sink.guarantee, f"{sink.guarantee_reason}; {staged}"
 
 
-Known = Mapping[str, Collection[str]]
+Known = Mapping[str, Sequence[str]]
 
 
 def epoch_queries(graph: Graph, lanes: Lanes, known: Known | None = None) -> tuple[PlannedQuery, ...]:

@@ -8,7 +8,7 @@ checkpoint has them in one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.plan.graph import Graph, event_times_in, late_output_of, reads_in, upstream
@@ -31,10 +31,16 @@ class Group:
         return self.name.startswith(UPDATES)
 
 
-def groups(graph: Graph, known: Mapping[str, Collection[str]] | None = None) -> tuple[Group, ...]:
-    """Return the queries of a plan; `known` are those of its checkpoint, with the ids of their sinks and state."""
+def groups(graph: Graph, known: Mapping[str, Sequence[str]] | None = None) -> tuple[Group, ...]:
+    """Return the queries of a plan; `known` are those of its checkpoint, with the ids of their sinks and state.
+
+    Spark knows sources and state by their positions in its plan, so outputs have the order that the checkpoint has,
+    and new ones follow.
+    """
     found: list[Group] = []
+    at = {node: at for at, node in enumerate(node for nodes in (known or {}).values() for node in nodes)}
     main = [write for write in graph.writes if late_output_of(write) is None]
+    main.sort(key=lambda write: at.get(graph.id(write), len(at)))
     for mode in (FINAL, UPDATES):
         writes = [write for write in main if write.updating == (mode == UPDATES)]
         there = {name: set(nodes) for name, nodes in (known or {}).items() if name.startswith(mode)}

@@ -13,7 +13,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from penstock.aggregates import state_type
-from penstock.errors import CheckpointDamaged, NotSerializable
+from penstock.errors import CheckpointDamaged, CheckpointMismatch, NotSerializable
 from penstock.masking import masked_text
 from penstock.plan import codec
 from penstock.plan.graph import Graph, stateful_upstream
@@ -81,6 +81,11 @@ class QueryLayout:
         """Return the same with other names of nodes."""
         return replace(self, operators=[replace(one, node=names.get(one.node, one.node)) for one in self.operators])
 
+    @property
+    def operator_names(self) -> list[str]:
+        """The nodes of the operators, in Spark's order."""
+        return [one.node for one in self.operators]
+
     def by_source(self, offsets: Sequence[Any]) -> dict[str, Any]:
         """Return Spark's offsets by the names of their sources; by their numbers if the names are unknown."""
         return dict(zip(self.sources or map(str, range(len(offsets))), offsets, strict=False))
@@ -102,10 +107,13 @@ class Layout:
         return replace(self, queries={name: query.renamed(names) for name, query in self.queries.items()})
 
     @property
-    def known_queries(self) -> dict[str, set[str]]:
-        """The queries with the ids of their sinks and of the nodes whose state they hold: a plan keeps these."""
+    def known_queries(self) -> dict[str, list[str]]:
+        """The queries with the ids of their sinks, in order, and of the nodes whose state they hold.
+
+        A plan keeps these.
+        """
         return {
-            name: {*(node_id("write", sink) for sink in query.sinks), *(operator.node for operator in query.operators)}
+            name: [*(node_id("write", sink) for sink in query.sinks), *(operator.node for operator in query.operators)]
             for name, query in self.queries.items()
         }
 
@@ -134,6 +142,20 @@ def read_layout(folder: Folder) -> Layout:
     except (ValueError, TypeError, KeyError) as error:
         message = f"{folder}/{FILE} cannot be read: {error!r}"
         raise CheckpointDamaged(message, hint="remove it: the next run writes it again") from error
+
+
+def check_positions(stored: Layout, queries: Mapping[str, QueryLayout]) -> None:
+    """Refuse a plan in which Spark would take the offsets or the state of one node for those of another."""
+    for name, query in queries.items():
+        there = stored.queries.get(name, query)
+        for what, before, now in (
+            ("sources", there.sources, query.sources),
+            ("stateful operators", there.operator_names, query.operator_names),
+        ):
+            if before != now:
+                message = f"query '{name}' has the {what} {', '.join(now)}; the checkpoint has {', '.join(before)}"
+                hint = "give them in the order of the checkpoint, or choose another --checkpoint folder"
+                raise CheckpointMismatch(message, hint=hint)
 
 
 def build_layout(plan: PhysicalPlan, graph: Graph, queries: dict[str, QueryLayout]) -> Layout:

@@ -73,7 +73,7 @@ def read_plan(data: Folder) -> PhysicalPlan | None:
     return None if found is None else PhysicalPlan.from_json(found)
 
 
-def _known_queries(data: Folder, found: Identity, graph: Graph) -> dict[str, set[str]]:
+def _known_queries(data: Folder, found: Identity, graph: Graph) -> dict[str, list[str]]:
     """Return the queries of a checkpoint, under the names that their nodes have in this graph."""
     names = renames(found.version.nodes, described(graph))
     return read_layout(data).renamed(names).known_queries

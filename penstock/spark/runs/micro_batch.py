@@ -24,7 +24,7 @@ from penstock.settings import Settings
 from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.checkpoints.compatibility import read_sink_partitions, write_sink_partitions
 from penstock.spark.checkpoints.identity import data_folder
-from penstock.spark.checkpoints.layout import build_layout, query_layout, write_layout
+from penstock.spark.checkpoints.layout import build_layout, check_positions, query_layout, read_layout, write_layout
 from penstock.spark.checkpoints.migration import migrate
 from penstock.spark.checkpoints.physical_plan import write_plan
 from penstock.spark.checkpoints.preflight import check_before_repair, check_before_run, check_run_kind
@@ -181,6 +181,8 @@ class MicroBatchRun(Runner):
 
     def _write_layout(self) -> None:
         known = {one.name: query_layout(one) for one in self._compiled}
+        started = {name: one for name, one in known.items() if (self.checkpoint.query(name) / "offsets").names()}
+        check_positions(read_layout(self.checkpoint.folder), started)
         self._compaction = JournalCompaction(
             {one.name: one for one in (self.checkpoint.ticks, self.checkpoint.timers)},
             (journal_readers(self.checkpoint, one, known[one.name].sources) for one in self._compiled),

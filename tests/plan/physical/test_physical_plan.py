@@ -140,7 +140,7 @@ ends = st.sampled_from(["rows", "final", "updates"])
 outputs = st.lists(st.tuples(steps, ends, st.booleans()), min_size=1, max_size=3)
 
 
-def built(branches: list[tuple[list[str], str, bool]]) -> ps.Pipeline:
+def built(branches: list[tuple[list[str], str, bool]], *, backwards: bool = False) -> ps.Pipeline:
     """Build branches of one source or of two, some behind an event time of their own."""
     found = []
     shared = rows().event_time("ts", "5s")
@@ -150,7 +150,7 @@ def built(branches: list[tuple[list[str], str, bool]]) -> ps.Pipeline:
             stream = STEPS[name](stream).named(f"{name.replace(' ', '-')}-{number}")
         stream = stream if end == "rows" else counted(stream, f"counts-{number}", end)
         found.append(stream.to(ps.collect()).named(f"out-{number}"))
-    return ps.Pipeline("p", *found)
+    return ps.Pipeline("p", *(reversed(found) if backwards else found))
 
 
 @given_settings(deadline=None, max_examples=40)
@@ -179,15 +179,16 @@ def test_ids_name_nodes_and_each_sink_is_in_one_query(branches: list[tuple[list[
 
 
 @given_settings(deadline=None, max_examples=40)
-@given(outputs)
-def test_a_checkpoint_that_has_these_queries_changes_none(branches: list[tuple[list[str], str, bool]]) -> None:
-    pipeline = built(branches)
-    plan = planned(pipeline)
+@given(outputs, st.booleans())
+def test_a_checkpoint_that_has_these_queries_changes_none_whatever_the_order_of_outputs(
+    branches: list[tuple[list[str], str, bool]], backwards: bool
+) -> None:
+    plan = planned(built(branches))
     stateful = {node.id for node in plan.nodes if node.state is not None}
-    known = {query.name: {*query.sinks, *(stateful & set(query.nodes))} for query in plan.queries}
-    again = physical_plan("p", pipeline.graph, known=known)
-    assert [(query.name, query.sinks, query.nodes) for query in again.queries] == [
-        (query.name, query.sinks, query.nodes) for query in plan.queries
+    known = {query.name: [*query.sinks, *(stateful & set(query.nodes))] for query in plan.queries}
+    again = physical_plan("p", built(branches, backwards=backwards).graph, known=known)
+    assert [(query.name, query.sinks, sorted(query.nodes)) for query in again.queries] == [
+        (query.name, query.sinks, sorted(query.nodes)) for query in plan.queries
     ]
 
 
