@@ -79,6 +79,8 @@ class Topic:
         """Return all records, partition by partition."""
         parts = self.partitions
         config = {"bootstrap.servers": self.bootstrap, "group.id": "test", "enable.partition.eof": True}
+        # At the end of the topic a fetch would wait for more.
+        config |= {"fetch.wait.max.ms": 10}
         consumer = Consumer(config | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
         consumer.assign([TopicPartition(self.name, part, 0) for part in parts])
         found, open_parts = [], set(parts)

@@ -43,6 +43,7 @@ def of_topic(bootstrap: str, topic: str) -> list[Row]:
     """Read every record that is committed."""
     config = {"bootstrap.servers": bootstrap, "group.id": "judge", "enable.auto.commit": False, "log_level": 0}
     config |= {"isolation.level": "read_committed", "enable.partition.eof": True, "metadata.recovery.strategy": "none"}
+    config |= {"fetch.wait.max.ms": 10}
     with closing(Consumer(config)) as consumer:
         known = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in known])

@@ -45,6 +45,7 @@ def reader(broker: str, group: str | None = None, isolation: str = "read_committ
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
+            "fetch.wait.max.ms": 10,
             "log_level": 0,
         }
     )

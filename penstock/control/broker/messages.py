@@ -22,6 +22,8 @@ MOST_SECONDS = 10.0
 # With a filter, so many of the newest records of each partition are searched.
 NEWEST_SEARCHED = 5_000
 _BATCH = 1_000
+# At the end of a topic a read need not wait for more.
+_WAIT_MS = 20
 
 
 def read_messages(
@@ -83,7 +85,7 @@ class _Reading:
         self.scanned, self.complete = 0, False
 
     def __iter__(self) -> Iterator[KafkaMessage]:
-        reader = consumer(self._client, self._topic, self._starts)
+        reader = consumer(self._client, self._topic, self._starts, wait_ms=_WAIT_MS)
         left = set(self._starts)
         try:
             while left and self.scanned < MOST_SCANNED and self._clock() < self._deadline:
@@ -101,8 +103,11 @@ class _Reading:
             reader.close()
 
 
-def consumer(client: KafkaClient, topic: str, starts: dict[int, int]) -> Consumer:
-    """Return a consumer of some partitions from these offsets on; it joins no group and commits nothing."""
+def consumer(client: KafkaClient, topic: str, starts: dict[int, int], *, wait_ms: int = 500) -> Consumer:
+    """Return a consumer of some partitions from these offsets on; it joins no group and commits nothing.
+
+    The broker waits so long for records that are not there yet.
+    """
     made = Consumer(
         client.config(
             group_id=f"penstock-read-{uuid4()}",
@@ -110,6 +115,7 @@ def consumer(client: KafkaClient, topic: str, starts: dict[int, int]) -> Consume
             enable_partition_eof=True,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
+            fetch_wait_max_ms=wait_ms,
         )
     )
     made.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
