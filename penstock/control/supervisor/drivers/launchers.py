@@ -30,6 +30,7 @@ _INHERITED = frozenset(
 _INHERITED_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "PENSTOCK_TEST_")
 # The kernel ends a job before it ends the manager, the log or the database.
 _OOM_SCORE = 500
+_LAST_THREAD_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -107,12 +108,15 @@ class LocalLauncher:
         return child
 
     def exit_code(self, process: ProcessIdentity) -> int | None:
-        """Return the exit code of a driver of this manager, and forget it."""
+        """Return the exit code of a driver of this manager that has ended, and forget it."""
         with self._lock:
             child = self._children.get(process.pid)
-            if child is None or child.poll() is None:
+            if child is None or process.alive:
                 return None
-            del self._children[process.pid]
+            # The system has it once the last thread has ended, a moment after the main one.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_LAST_THREAD_SECONDS)
+                del self._children[process.pid]
             return child.returncode
 
     def reap(self) -> None:

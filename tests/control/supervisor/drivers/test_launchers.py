@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,19 @@ SCRIPT = """#!/bin/sh
 env > "$3/environment"
 echo "$@" > "$3/arguments"
 exec sleep 60
+"""
+
+# Its main thread ends first, as that of a killed process may.
+LAST_THREAD = f"""#!{sys.executable}
+import ctypes, os, sys, threading
+
+def end_last():
+    while not os.path.exists(sys.argv[3] + "/end"):
+        threading.Event().wait(0.01)
+    os._exit(3)
+
+threading.Thread(target=end_last).start()
+ctypes.CDLL(None).pthread_exit(None)
 """
 
 
@@ -61,6 +75,14 @@ def test_the_exit_code_is_known_once_it_ended(launcher: LocalLauncher, driver: D
     codes: list[int] = []
     wait_for(lambda: codes or codes.extend(filter(None, [launcher.exit_code(found)])) or codes)
     assert codes == [-9]
+
+
+def test_the_exit_code_is_that_of_the_last_thread(tmp_path: Path, launcher: LocalLauncher, driver: DriverStart) -> None:
+    (tmp_path / "python").write_text(LAST_THREAD)
+    found = launcher.start(driver)
+    wait_for(lambda: not found.alive)
+    (driver.folder / "end").touch()
+    assert launcher.exit_code(found) == 3
 
 
 def test_secrets_are_not_in_the_representation(driver: DriverStart) -> None:
