@@ -16,6 +16,9 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$p"; break; }; done)
 
+# Tests start hundreds of processes: without bytecode each of them compiles Penstock again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup dashboard browser screenshots demo test test-slow lint format docs bench bench-scale bench-log soak-state bench-peers crash crash-log crash-control clean
 

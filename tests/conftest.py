@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+import hypothesis
 import pytest
 
 from penstock import testing
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.databases import PostgresServer
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("penstock", deadline=None)
+hypothesis.settings.load_profile("penstock")
 
 # The JVMs of tests live for seconds: compiling their code thoroughly takes a core from those who wait.
 # Hadoop starts `chmod` for each file of a checkpoint: on Linux that takes less without a helper process in between.

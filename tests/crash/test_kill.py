@@ -46,7 +46,7 @@ def play(run: Run) -> None:
 
 
 # In short a worker and the JVM die between topics, and the next life is in this process; the driver's Python dies in
-# test_views_kill.py, and that a second driver is kept out is then what tests/e2e/test_run.py has.
+# tests/driver/test_driver.py, and that a second driver is kept out is then what tests/e2e/test_run.py has.
 @pytest.mark.parametrize(
     "victims", [("worker", "jvm"), pytest.param(("python", "worker", "jvm"), marks=pytest.mark.slow)], ids=" ".join
 )

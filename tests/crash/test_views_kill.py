@@ -29,10 +29,10 @@ BEST = """SELECT * FROM (
 ) WHERE place <= 3"""
 
 
-# In short one kill; the next life has another parallelism, and is in this process.
-@pytest.mark.parametrize(
-    ("deadly", "epoch_rows"), [((1,), 1_600), pytest.param((1, 3), 800, marks=pytest.mark.slow)], ids=["1", "2"]
-)
+# After one kill the next life has another parallelism, and is in this process. In `make test`, views crash in
+# tests/spark/lowering/test_views.py, and drivers are killed in test_kill.py and tests/driver/test_driver.py.
+@pytest.mark.slow
+@pytest.mark.parametrize(("deadly", "epoch_rows"), [((1,), 1_600), ((1, 3), 800)], ids=["1", "2"])
 def test_views_equal_a_recomputation_after_kills(
     deadly: tuple[int, ...], epoch_rows: int, tmp_path: Path, settings: Settings
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import aiokafka
 import confluent_kafka
@@ -72,7 +73,7 @@ def test_a_topic_compresses_every_codec_anew(server: LogProcess, kind: str) -> N
 
 def recompress(server: LogProcess, library: Library, kind: str, codecs: Sequence[str]) -> None:
     for codec in codecs:
-        topic = f"{kind}-{library.name}-{codec}"
+        topic = f"{kind}-{library.name}-{codec}-{uuid4()}"
         create(server.bootstrap, topic, compression_type=kind)
         library.send(server.bootstrap, topic, ITEMS, codec, -1)
         assert stored_codecs(server.data, topic) == {CODECS[kind]}

@@ -52,6 +52,8 @@ def feed(name: str, ddl: str, key: str, epochs: int) -> Feed:
     return Feed(name, ddl.replace("withdrawn", "gone"), (key,), cut)
 
 
+# In `make test`, tables and topics follow views in tests/spark/runs/test_views.py.
+@pytest.mark.slow
 def test_live_auctions_reach_postgres_with_deletes_and_chain_to_another_job(
     event_log: str, postgres: PostgresServer, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

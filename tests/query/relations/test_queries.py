@@ -72,7 +72,11 @@ def random_epochs(seed: int, count: int = 5) -> list[Epoch]:
     return epochs
 
 
-@pytest.mark.parametrize(("query", "for_duckdb"), PAIRS, ids=[query for query, _ in PAIRS])
+# In short every other query.
+SHORT = [pytest.param(*pair, id=pair[0], marks=[pytest.mark.slow] if at % 2 else []) for at, pair in enumerate(PAIRS)]
+
+
+@pytest.mark.parametrize(("query", "for_duckdb"), SHORT)
 def test_a_query_as_a_view_is_what_duckdb_finds(query: str, for_duckdb: str) -> None:
     tables = Tables(SCHEMAS, KEYS)
     oracle = Oracle(query, tables, for_duckdb)
@@ -90,10 +94,11 @@ def test_a_query_as_a_view_is_what_duckdb_finds_on_more_data(query: str, for_duc
         run([oracle], tables, random_epochs(seed, count=8))
 
 
-def test_the_relations_as_statements_are_the_queries() -> None:
+@pytest.mark.parametrize("pairs", [PAIRS[::3], pytest.param(PAIRS, marks=pytest.mark.slow)], ids=len)
+def test_the_relations_as_statements_are_the_queries(pairs: list[tuple[str, str]]) -> None:
     tables = Tables(SCHEMAS, KEYS)
     for epoch in random_epochs(7, count=8):
         tables.apply(epoch)
-    for query, for_duckdb in PAIRS:
+    for query, for_duckdb in pairs:
         found = tables.database.sql(statement_of(relation_of(query, tables.relations))).to_arrow_table()
         assert_same(rows_of(found), rows_of(tables.database.sql(for_duckdb).to_arrow_table()))
