@@ -106,9 +106,8 @@ def check(example: Example, settings: Settings, event_log: str) -> None:
             made = BRANCHES[branch]
             sink, readers[number] = places.sink(kind, number, made.key)
             outputs.append(made.build(stream).named(f"b{number}").to(sink).named(f"out{number}"))
-        pipeline = ps.Pipeline("random", *outputs)
         with arrow_batches(where, example.arrow_rows):
-            live(pipeline, example, where, Path(name))
+            live(outputs, example, where, Path(name))
         for number, (branch, kind) in enumerate(example.branches):
             found = read(readers[number](), branch, kind)
             assert Counter(found) == Counter(expected(branch, input_rows)), f"output {number}: {branch} to {kind}"
@@ -121,10 +120,15 @@ def read(found: list[Row], branch: str, kind: str) -> list[Values]:
     return list({value[0]: value for value in values}.values()) if made.key and kind == "topic" else values
 
 
-def live(pipeline: ps.Pipeline, example: Example, where: Settings, folder: Path) -> None:
-    """Run to the end; at most one fault for each life, and none for the last."""
+def live(outputs: list[ps.Output], example: Example, where: Settings, folder: Path) -> None:
+    """Run to the end; at most one fault for each life, and none for the last.
+
+    Each life has the outputs in another order: rows and state must stay where they belong.
+    """
     faults: list[Fault | None] = [*example.faults, None]
     for life in range(MOST_LIVES):
+        first = life % len(outputs)
+        pipeline = ps.Pipeline("random", *outputs[first:], *outputs[:first])
         fault = faults.pop(0) if faults else None
         error = None
         try:
