@@ -117,7 +117,10 @@ class Grouping:
 
 
 def grouped(keys: Keys, hashes: Numbers) -> Grouping:
-    """Return the groups of equal rows, in the order of their hashes."""
+    """Return the groups of equal rows, in the order of their hashes, and of their values where hashes are the same.
+
+    The order of two groups never depends on other rows.
+    """
     if not len(keys.columns):
         # Without columns all rows are equal.
         return Grouping(np.zeros(keys.rows, np.int64), np.zeros(min(keys.rows, 1), np.int64))
@@ -134,13 +137,12 @@ def grouped(keys: Keys, hashes: Numbers) -> Grouping:
         first_of = firsts[ids]
         again = np.flatnonzero(first_of != np.arange(len(ids)))
         if not keys.same(again, keys, first_of[again]).all():
-            return _exactly(keys)
+            return _exactly(keys, ids)
     return Grouping(ids, firsts)
 
 
-def _exactly(keys: Keys) -> Grouping:
-    """Group rows of which some have one hash, and are not equal."""
-    ids = np.zeros(keys.rows, np.int64)
+def _exactly(keys: Keys, ids: Numbers) -> Grouping:
+    """Divide groups by hash, of which some have rows that are not equal, and keep their order."""
     for column in keys.columns:
         codes = [word.view(np.int64) for word in column.words] if column.texts is None else [_codes(column.texts)]
         for one in (*codes, *(() if column.nulls is None else (column.nulls.astype(np.int64),))):

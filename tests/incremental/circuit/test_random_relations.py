@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from penstock.incremental.circuit import top
+from penstock.incremental.circuit.changes import consolidated, joined, negated
 from penstock.incremental.circuit.row_identity import Keys
-from penstock.plan.relations import Relation, relation_from_json, relation_to_json
-from tests.incremental.circuit.harness import Epoch, Harness, check, identical, retraction
+from penstock.plan.relations import Input, Join, Relation, relation_from_json, relation_to_json
+from penstock.schema import Schema
+from tests.incremental.circuit.harness import Epoch, Harness, check, identical, retraction, table
 from tests.incremental.circuit.random_relations import epochs, relations
 
 # Shrinking takes minutes, for each step computes some ten relations; the operators of the relation are printed.
@@ -100,6 +104,26 @@ def test_rows_of_inputs_that_only_grow_with_the_same_hash(relation: Relation, ch
 @given(relations(), epochs())
 def test_rows_with_the_same_hash_are_not_confused(relation: Relation, changes: list[Epoch]) -> None:
     check(relation, changes)
+
+
+@pytest.mark.usefixtures("collisions")
+def test_a_right_join_has_its_rows_in_one_order_if_rows_that_it_takes_back_have_the_same_hash() -> None:
+    left, right = Input("a", Schema("k int, s string")), Input("b", Schema("k int, n bigint"))
+    relation = Join(left, right, (("k", "k"),), "right")
+    for numbers in combinations(range(6), 2):
+        # Both sides come in one epoch: each row of the right is added without a partner, and taken back.
+        epoch: Epoch = {"a": [((k, "s"), 1) for k in numbers], "b": [((k, k), 1) for k in numbers]}
+        check(relation, [epoch], in_bucket=False, append_only=True)
+
+
+@pytest.mark.usefixtures("collisions")
+def test_the_order_of_changes_does_not_depend_on_rows_that_cancel_each_other() -> None:
+    given = Input("a", Schema("n bigint, s string"))
+    values = [(0, "a"), (0, None), (None, "a"), (1, "b"), (-1, "b"), (2, "")]
+    for numbers in combinations(range(len(values)), 3):
+        some = table(given, [(values[number], 1) for number in numbers])
+        others = table(given, [(row, 1) for number, row in enumerate(values) if number not in numbers])
+        assert identical(consolidated(joined([others, some, negated(others)])), consolidated(some))
 
 
 @_SOME
