@@ -104,7 +104,7 @@ def test_a_task_that_fails_after_its_first_batches_is_retried_and_every_row_is_t
     target = targets.make(kind)
     pipeline = ps.Pipeline("retried", ps.from_items(given(), SCHEMA).to(target.sink))
     pipeline.run(until="ended", checkpoint=tmp_path / "checkpoint", settings=short)
-    assert len(list(markers.iterdir())) > 1, "tasks failed"
+    assert list(markers.iterdir()), "tasks failed"
     assert_each_row_is_there_once(target)
 
 

@@ -91,6 +91,16 @@ def test_the_watermark_follows_rows_that_are_filtered_after_event_time(lane: Set
     assert [r["total"] for r in out["collect"]] == [1]
 
 
+def test_a_row_that_comes_when_some_of_its_sliding_windows_have_closed_is_in_the_others(lane: Settings) -> None:
+    stream = windowed(ps.sliding("20s", "10s"))
+    pipeline = ps.Pipeline("p", stream.to(ps.collect()), stream.side("late").to(ps.collect()).named("late"))
+    # The watermark is 35 s when the row of 24 s comes: one of its windows ended at 30 s, the other one ends at 40 s.
+    out = run_to_end(pipeline, {"rows": [row("b", 1, 40), EOF, row("a", 2, 24)]}, settings=lane)
+    assert_rows(out["collect"], [result("b", 30, 50, 1, 1), result("b", 40, 60, 1, 1), result("a", 20, 40, 2, 1)])
+    assert out["late"] == []
+    assert out.counts["aggregate"].used == 2
+
+
 def test_a_sliding_window_counts_a_row_in_each_window(lane: Settings) -> None:
     pipeline = ps.Pipeline("p", windowed(ps.sliding("10s", "5s")).to(ps.collect()))
     out = run_to_end(pipeline, {"rows": [row("a", 1, 7)]}, settings=lane)
