@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from penstock.control.store.repositories.jobs import Job
 from penstock.control.store.repositories.versions import Version
 from penstock.control.store.store import Store
 from penstock.control.supervisor.data_folder import DataFolder
-from penstock.control.supervisor.drivers.processes import kill_all, marks
 from penstock.control.supervisor.pending_submissions import pending, remove_abandoned
 from penstock.errors import BadEntry, StoreUnavailable
 from tests.control.supervisor.running_manager import running_manager
@@ -58,14 +58,15 @@ def folder_of(data: DataFolder, job: str, number: int) -> Path:
 
 
 def test_the_folder_of_a_killed_submission_is_removed_at_the_next_start(data: DataFolder, store: Store) -> None:
-    before = marks()
     with subprocess.Popen([sys.executable, "-c", SUBMITTING, str(data.path)]) as manager:
         files = lambda: [*(data.path / "versions").rglob("job.py")]  # noqa: E731 - a name for what is waited for
-        wait_for(lambda: files() and marks() - before, "nothing was submitted", while_=lambda: manager.poll() is None)
+        checks = psutil.Process(manager.pid).children
+        wait_for(lambda: files() and checks(), "nothing was submitted", while_=lambda: manager.poll() is None)
         assert remove_abandoned(data, store) == []
+        left = checks()
         manager.kill()
-    for check in marks() - before:
-        kill_all(check)
+    for check in left:
+        check.kill()
     with running_manager(data.path):
         wait_for(lambda: not files(), "the folder is still there")
     assert [*(data.path / "versions").iterdir()] == []
