@@ -54,11 +54,6 @@ class Window:
         return self.timed and self.clock == "event"
 
     @property
-    def overlaps(self) -> bool:
-        """Whether a row is in several windows, of which some may have closed when it comes."""
-        return self.slide_us < self.size_us
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that identify a window of a key."""
         return ("window_start", "window_end") if self.timed else ("window_number",)

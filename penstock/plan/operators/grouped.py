@@ -78,8 +78,8 @@ class Grouped(Stateful):
 
     @property
     def overlaps(self) -> bool:
-        """Whether a row that is not late may belong to windows in buckets that have ended."""
-        return self.bucketed and self.window is not None and self.window.kind == "sliding" and bool(self.sides)
+        """Whether a row that is not late may belong to windows that have ended."""
+        return self.window is not None and self.window.kind == "sliding" and bool(self.sides)
 
     def _check_group(self) -> tuple[Field, ...]:
         """Check keys and window; return the first columns of every result."""

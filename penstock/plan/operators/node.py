@@ -147,7 +147,7 @@ class Node(CheckedOperator):
 
     @property
     def overlaps(self) -> bool:
-        """Whether windows in buckets may have ended when a row of theirs is not late."""
+        """Whether a row that is not late may belong to windows that have ended."""
         return False
 
     @property

@@ -7,7 +7,7 @@ All of it goes through Py4J to classes of Spark that have no Python side. `obser
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -68,8 +68,7 @@ class DroppedRows:
 
     Spark counts such rows in a metric and reports nothing else. An epoch in which the metric is not 0 lost rows that no
     output and no count of late rows has, so it must not be committed. `nodes` are the stateful operators of the query,
-    in Spark's order. Of those in `overlapping` Spark counts windows, not rows: a row that is not late may be in some
-    that have closed, and is used in the others.
+    in Spark's order.
 
     Most sinks are committed by the driver, after all tasks of an epoch. Where one is committed by its tasks
     (`in_tasks`), the stages before these run first, so that the check comes before any sink has the epoch.
@@ -77,7 +76,6 @@ class DroppedRows:
 
     query: RunningQuery
     nodes: Sequence[str]
-    overlapping: Collection[str]
     in_tasks: bool
 
     def before_last_stage(self) -> None:
@@ -101,10 +99,10 @@ class DroppedRows:
         """Raise an error if Spark dropped rows in the epoch that is running."""
         operators = self.query.operators(_STATE_OPERATORS)
         for number, operator in enumerate(operators):
-            node = self.nodes[number] if len(operators) == len(self.nodes) else operator.operatorName()
-            if node not in self.overlapping and (rows := operator.numRowsDroppedByWatermark()):
+            if rows := operator.numRowsDroppedByWatermark():
                 message = f"Spark dropped {rows} rows by its own watermark that Penstock did not find late"
                 hint = "no row may vanish, so the epoch is not committed: report this, with `penstock explain`"
+                node = self.nodes[number] if len(operators) == len(self.nodes) else operator.operatorName()
                 raise SparkFailed(message, node=node, hint=hint)
 
 

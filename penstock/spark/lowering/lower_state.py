@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from functools import partial
+
+from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
 
 from penstock.keyed.deduplication import Deduplicator
@@ -19,7 +21,7 @@ from penstock.spark.lowering.lower import lower
 from penstock.spark.lowering.python.aggregators import aggregated, collected, finished, folded, reduced, running
 from penstock.spark.lowering.side_outputs import divert_late_rows
 from penstock.spark.lowering.window_buckets import BEST, best_rows, in_buckets, ranked
-from penstock.spark.tasks.internal_columns import EVENT_TIME
+from penstock.spark.tasks.internal_columns import ASSIGNED_WINDOW, EVENT_TIME
 from penstock.windows import Window
 
 
@@ -59,8 +61,7 @@ def _aggregate(node: Aggregate, context: Context, frame: DataFrame) -> DataFrame
         return context.counted(running(frame, node, context), node)
     split = two_phase(node)
     if isinstance(split, str):
-        frame = with_spark_time(frame, context, lag_us(node)) if node.window else frame
-        return _results(aggregated(frame, node, _groups(node, context), context), node, context)
+        return _results(aggregated(frame, node, partial(_grouped, node, context), context), node, context)
     return merged(_partials_of_rows(frame, node, split, context), node, split, context)
 
 
@@ -71,8 +72,7 @@ def _reduce(node: Reduce, context: Context, frame: DataFrame) -> DataFrame:
         return in_buckets(frame, node, context)
     if node.window is None:
         return context.counted(running(frame, node, context), node)
-    frame = with_spark_time(frame, context, lag_us(node))
-    return _results(reduced(frame, node, _groups(node, context), context), node, context)
+    return _results(reduced(frame, node, partial(_grouped, node, context), context), node, context)
 
 
 @lower.register
@@ -81,8 +81,7 @@ def _top(node: Top, context: Context, frame: DataFrame) -> DataFrame:
     frame = checked(divert_late_rows(frame, node, context), node, context)
     if node.bucketed:
         return in_buckets(frame, node, context)
-    frame = with_spark_time(frame, context, lag_us(node)) if node.window else frame
-    best = frame.groupBy(*_groups(node, context)).agg(F.expr(best_rows(node)).alias(BEST))
+    best = _grouped(node, context, frame).agg(F.expr(best_rows(node)).alias(BEST))
     return _results(ranked(best, node), node, context)
 
 
@@ -99,20 +98,31 @@ def merged(frame: DataFrame, node: Aggregate, split: TwoPhaseAggregate, context:
     """
     merges = [F.expr(sql).alias(name) for name, sql in split.merges]
     merges += [collected(split.fold_name(name), name) for name in split.folded]
-    frame = with_spark_time(frame, context, lag_us(node)) if node.window else frame
-    groups = context.counted(frame.groupBy(*_groups(node, context)).agg(*merges), node)
+    groups = context.counted(_grouped(node, context, frame).agg(*merges), node)
     results = groups.select("*", *(F.expr(sql).alias(name) for name, sql in split.finals))
     return _shaped(finished(results, node, context), node, context)
 
 
-def _groups(node: Grouped, context: Context) -> list[Column]:
+def _grouped(node: Grouped, context: Context, frame: DataFrame) -> GroupedData:
+    """Group rows, or partial results of them, by keys and window."""
     keys = [column(name) for name in node.keys]
     if node.window is None:
-        return keys
+        return frame.groupBy(*keys)
+    frame = with_spark_time(frame, context, lag_us(node))
+    window = _window(node.window, context, lag_us(node))
+    if node.overlaps and context.watermark_column(node) in frame.columns:
+        frame = _in_open_windows(frame.withColumn(ASSIGNED_WINDOW, window), node, context)
+        window = column(ASSIGNED_WINDOW)
     # Spark refuses a session window that has no key beside it, and sees through a constant.
     always = F.pmod(F.unix_micros(column(EVENT_TIME)), F.lit(1)).alias("__penstock_all")
     alone = [always] if node.window.kind == "session" and not keys else []
-    return [*keys, *alone, _window(node.window, context, lag_us(node)).alias(window_name(node))]
+    return frame.groupBy(*keys, *alone, window.alias(window_name(node)))
+
+
+def _in_open_windows(frame: DataFrame, node: Grouped, context: Context) -> DataFrame:
+    """Drop the closed ones of a row's windows: not by Spark's watermark, which other state in the query holds back."""
+    end = F.unix_micros(from_spark(F.col(f"{ASSIGNED_WINDOW}.end"), context, -lag_us(node)))
+    return frame.filter(end > F.col(context.watermark_column(node)) - F.lit(node.lateness_us))
 
 
 def _window(window: Window, context: Context, later_us: int) -> Column:

@@ -209,10 +209,9 @@ class MicroBatchRun(Runner):
         writer = EpochWriter(query, self.checkpoint, lambda: read_metrics(running.observed()))
         if query.context.timers is not None:
             writer.timers.create()
-        if operators := [node for write in query.outputs for node in stateful_upstream(write)]:
+        if operators := [self.graph.label(node) for write in query.outputs for node in stateful_upstream(write)]:
             in_tasks = writer.results is None and any(write.sink.partitions is not None for write in query.outputs)
-            overlapping = [self.graph.label(node) for node in operators if node.window and node.window.overlaps]
-            writer.dropped = DroppedRows(running, list(map(self.graph.label, operators)), overlapping, in_tasks)
+            writer.dropped = DroppedRows(running, operators, in_tasks)
         if query.context.partitioned:
             writer.spark_watermark = SparkWatermark(running)
         writer.on_done = partial(self._record_progress, query, writer)

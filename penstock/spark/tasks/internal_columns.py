@@ -11,6 +11,8 @@ ORDER = PREFIX + "order"
 ORIGIN = PREFIX + "origin"
 # The name of Spark's window in its state where a column of the results is called "window".
 OTHER_WINDOW = PREFIX + "window"
+# One of several windows of a row, before rows are grouped.
+ASSIGNED_WINDOW = PREFIX + "assigned_window"
 
 
 def internal_columns(columns: list[str]) -> list[str]:

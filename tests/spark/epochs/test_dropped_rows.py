@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from penstock.connectors.generators.items import ItemSource
 from penstock.connectors.sinks.collect import CollectSink
 from penstock.errors import SparkFailed
 from penstock.settings import Settings
+from penstock.windows import Window
 from tests.conftest import at
 
 SCHEMA = "k string, ts timestamp"
+TUMBLING = ps.tumbling("10s")
 ROWS = [{"k": "a", "ts": at(second)} for second in (5, 100, 101, 120, 6, 130)]
 
 
@@ -31,6 +34,7 @@ def without_late_filter(monkeypatch: pytest.MonkeyPatch) -> None:
         return frame
 
     monkeypatch.setattr("penstock.spark.lowering.lower_state.divert_late_rows", passed)
+    monkeypatch.setattr("penstock.spark.lowering.lower_state._in_open_windows", passed)
     monkeypatch.setattr("penstock.spark.lowering.python.process.divert_late_rows", passed)
 
 
@@ -40,18 +44,23 @@ def run(pipeline: ps.Pipeline, folder: Path, settings: Settings) -> None:
     pipeline.run(until="drained", checkpoint=folder / "checkpoint", settings=settings)
 
 
-def windows() -> ps.Stream:
+def windows(window: Window = TUMBLING) -> ps.Stream:
     rows = ps.read(ItemSource(ROWS, SCHEMA, "rows")).event_time("ts", "1s")
-    return rows.key_by("k").window(ps.tumbling("10s")).aggregate(n="count(*)").named("counts")
+    return rows.key_by("k").window(window).aggregate(n="count(*)").named("counts")
 
 
 @pytest.mark.usefixtures("without_late_filter")
-def test_rows_that_spark_drops_fail_the_epoch_before_the_driver_commits_it(tmp_path: Path, settings: Settings) -> None:
+@pytest.mark.parametrize(
+    ("window", "dropped", "closed"), [(TUMBLING, 1, [at(0)]), (ps.sliding("20s", "10s"), 2, [at(-10), at(0)])]
+)
+def test_rows_that_spark_drops_fail_the_epoch_before_the_driver_commits_it(
+    window: Window, dropped: int, closed: list[datetime], tmp_path: Path, settings: Settings
+) -> None:
     sink = CollectSink()
-    with pytest.raises(SparkFailed, match=r"counts.*Spark dropped 1 rows by its own watermark"):
-        run(ps.Pipeline("p", windows().to(sink)), tmp_path, settings)
+    with pytest.raises(SparkFailed, match=rf"counts.*Spark dropped {dropped} rows by its own watermark"):
+        run(ps.Pipeline("p", windows(window).to(sink)), tmp_path, settings)
     # The windows that the epochs before had closed are there.
-    assert [row["window_start"] for row in sink.rows] == [at(0)]
+    assert sorted(row["window_start"] for row in sink.rows) == closed
     assert not (tmp_path / "checkpoint" / "queries" / "final" / "commits" / "2").exists()
 
 

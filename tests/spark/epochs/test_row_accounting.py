@@ -204,10 +204,8 @@ def check(plan: Plan, epochs: list[list[Row | bytes]], out: Results) -> None:
     assert {name: counts for name, counts in out.counts.items() if name in wanted} == {
         name: counts for name, counts in wanted.items() if name in out.counts
     }
-    # Every row that was used is in exactly one result for each of its windows that was open. Beside other state Spark
-    # may close windows an epoch later, so that a row gets into more of them.
-    windows = plan.window.size_us // plan.window.slide_us
-    assert sum(open_windows(plan, epochs)) <= sum(one["n"] for one in out["out"]) <= wanted["counted"].used * windows
+    # Every row that was used is in exactly one result for each of its windows that was open.
+    assert sum(one["n"] for one in out["out"]) == sum(open_windows(plan, epochs))
     rejected = sum(counts.rejected for counts in out.counts.values())
     assert len(out["bad"]) == rejected
 

@@ -101,6 +101,18 @@ def test_a_row_that_comes_when_some_of_its_sliding_windows_have_closed_is_in_the
     assert out.counts["aggregate"].used == 2
 
 
+def test_which_windows_of_a_row_have_closed_does_not_depend_on_other_windows_of_the_query(lane: Settings) -> None:
+    """Spark closes windows by one watermark, which the other window holds back."""
+    sliding = windowed(ps.sliding("20s", "10s"))
+    slow = ps.from_items([], SCHEMA).named("rows").event_time("ts", "60s").window(ps.tumbling("10s"))
+    pipeline = ps.Pipeline(
+        "p", sliding.to(ps.collect()), slow.aggregate(n="count(*)").named("slow").to(ps.collect()).named("slow")
+    )
+    out = run_to_end(pipeline, {"rows": [row("b", 1, 40), EOF, row("a", 2, 24)]}, settings=lane)
+    assert_rows(out["collect"], [result("b", 30, 50, 1, 1), result("b", 40, 60, 1, 1), result("a", 20, 40, 2, 1)])
+    assert sum(one["n"] for one in out["slow"]) == 2
+
+
 def test_a_sliding_window_counts_a_row_in_each_window(lane: Settings) -> None:
     pipeline = ps.Pipeline("p", windowed(ps.sliding("10s", "5s")).to(ps.collect()))
     out = run_to_end(pipeline, {"rows": [row("a", 1, 7)]}, settings=lane)

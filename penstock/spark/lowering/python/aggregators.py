@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
@@ -35,6 +35,7 @@ from penstock.values import Misfit, column_of
 
 OUT = PREFIX + "out"
 PARTIAL = PREFIX + "partial"
+Grouping = Callable[[DataFrame], GroupedData]
 
 
 class Reducer(Aggregator):
@@ -134,14 +135,14 @@ class Fold:
         return array_function(finish, aggregator.result)
 
 
-def aggregated(frame: DataFrame, node: Aggregate, groups: list[Column], context: Context) -> DataFrame:
+def aggregated(frame: DataFrame, node: Aggregate, grouped: Grouping, context: Context) -> DataFrame:
     """Aggregate by SQL and by Python side by side."""
     frame = folded(frame, node, context, PREFIX.__add__)
     results = [
         F.expr(without_distinct(what)).alias(name) if isinstance(what, str) else collected(PREFIX + name, name)
         for name, what in node.aggregates
     ]
-    return finished(frame.groupBy(*groups).agg(*results), node, context)
+    return finished(grouped(frame).agg(*results), node, context)
 
 
 def folded(frame: DataFrame, node: Aggregate, context: Context, called: Callable[[str], str]) -> DataFrame:
@@ -177,12 +178,12 @@ def finished(frame: DataFrame, node: Aggregate, context: Context) -> DataFrame:
     return frame
 
 
-def reduced(frame: DataFrame, node: Reduce, groups: list[Column], context: Context) -> DataFrame:
+def reduced(frame: DataFrame, node: Reduce, grouped: Grouping, context: Context) -> DataFrame:
     """Reduce the rows of each window to one."""
     fold = _fold(Reducer(node), node, context)
     whole = F.struct(row(node.input).alias("v0"))
     frame = frame.withColumn(PARTIAL, fold.partial_udf()(whole, _group_text(node), _at()))
-    frame = frame.groupBy(*groups).agg(F.collect_list(column(PARTIAL)).alias(OUT))
+    frame = grouped(frame).agg(F.collect_list(column(PARTIAL)).alias(OUT))
     frame = frame.withColumn(OUT, fold.finish_udf()(column(OUT)))
     rest = [name for name in node.schema.names if name not in (*node.keys, "window_start", "window_end")]
     return frame.select(*map(column, node.keys), window_name(node), *(F.col(OUT)[name].alias(name) for name in rest))
