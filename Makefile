@@ -6,7 +6,7 @@ READY   := $(VENV)/.ready
 DOCS    := $(VENV)/.docs
 EXTRAS  := charts,state,dev
 RUNS    ?= 20
-WORKERS ?= 2
+WORKERS ?= 3
 CHROMIUM ?= /usr/bin/chromium
 PAGES   := penstock/dashboard/static/index.html
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -40,8 +40,7 @@ screenshots: $(READY) $(PAGES) ## Take the pictures of the dashboard in docs/ima
 demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by row
 	$(BIN)/penstock demo
 
-# As many as cores: with one more no core is ever idle, and tests of processes that are killed failed now and then. A file's
-# tests stay together, for they share servers.
+# One more than cores, for some tests wait while others compute. A file's tests stay together, for they share servers.
 test: $(READY) pages ## Run the tests
 	@$(MAKE) --no-print-directory browser || true
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15

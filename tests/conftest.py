@@ -87,6 +87,32 @@ def _is_second_broker(item: pytest.Item) -> bool:
     return call is not None and call.params.get("broker") == "kafka" and _folder(item.path) not in ON_KAFKA_TOO
 
 
+# Of these long lists of cases every other one runs in short.
+EVERY_OTHER = (
+    "incremental/circuit/test_operators.py",
+    "query/relations/test_nexmark.py",
+    "query/relations/test_queries.py",
+    "query/relations/test_tpch.py",
+    "connectors/files/test_power_loss.py",
+    "log/storage/test_power_loss.py",
+    "native/test_fallible_expressions.py",
+    "native/test_expression_values.py",
+    "control/rest/test_real_manager.py",
+    "dashboard/test_pages.py",
+    "e2e/test_log_clients.py",
+)
+
+
+def _every_other(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Return every second case of each function in the files above."""
+    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        listed = item.path.relative_to(TESTS).as_posix() in EVERY_OTHER
+        if listed and hasattr(item, "callspec") and not item.get_closest_marker("slow"):
+            cases.setdefault((item.path, item.originalname), []).append(item)
+    return [item for function in cases.values() for item in function[1::2]]
+
+
 # Which crashes a `Crash()` of the test kit is: both where crashes are the subject, else one, chosen by the test's
 # name: half of the tests have each.
 CRASHES = testing._CRASHES
@@ -118,15 +144,15 @@ def _crashes(item: pytest.Item) -> bool:
     return item.path.name not in BOTH_CRASHES and bool(used & _crashing_functions(item.path))
 
 
-# Property tests draw other examples in every run: in short a third of them, and `make test-slow` draws them all.
-FEWEST_EXAMPLES = 15
+# Property tests draw other examples in every run: in short a fifth of them, and `make test-slow` draws them all.
+FEWEST_EXAMPLES = 10
 
 
 def _draw_fewer_examples(item: pytest.Item) -> None:
     function = getattr(item, "function", None)
     chosen = getattr(function, "_hypothesis_internal_use_settings", None)
     if chosen is not None and chosen.max_examples > FEWEST_EXAMPLES:
-        fewer = max(FEWEST_EXAMPLES, chosen.max_examples // 3)
+        fewer = max(FEWEST_EXAMPLES, chosen.max_examples // 5)
         function._hypothesis_internal_use_settings = type(chosen)(chosen, max_examples=fewer)
 
 
@@ -141,6 +167,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _is_second_lane(item) or _is_second_broker(item) or (slow and _crashes(item)):
             item.add_marker(pytest.mark.slow)
+    for item in _every_other(items):
+        item.add_marker(pytest.mark.slow)
     if not slow:
         for item in items:
             _draw_fewer_examples(item)
@@ -148,9 +176,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="slow: make test-slow"))
 
 
+# Rows are cut in one partition or in two, chosen by the file's name: half of the files have each.
+@pytest.fixture(scope="module")
+def settings(request: pytest.FixtureRequest, shared_settings: Settings) -> Settings:
+    """Settings that all tests of a file share, on the session of all tests."""
+    one = not request.config.getoption("--slow") and crc32(request.path.name.encode()) % 2
+    return at_parallelism(shared_settings, 1) if one else shared_settings
+
+
 @pytest.fixture(scope="session")
-def settings() -> Settings:
-    """Settings that every test shares, so that one session serves them all."""
+def shared_settings() -> Settings:
+    """Settings with which one session serves all tests."""
     return replace(quick_settings(), parallelism=2)
 
 

@@ -1,4 +1,4 @@
-"""Pipelines on a Spark standalone cluster of two executors: all that they need of ours and the user's is sent there.
+"""Pipelines on a Spark standalone cluster: all that they need of ours and the user's is sent there.
 
 Their Python finds installed libraries only, not this checkout (see `standalone.py`).
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,24 +75,44 @@ def write_job(made: Path, files: int) -> None:
         csv.write_csv(table, made / "input" / f"{number:02}.csv")
 
 
-# In short master and worker are in the JVM of the session that all tests share, for each JVM takes seconds to start.
-@pytest.mark.parametrize("files", [6, pytest.param(16, marks=pytest.mark.slow)])
-def test_a_job_on_a_cluster_has_the_results_of_a_local_one_though_an_executor_dies(
-    files: int, settings: Settings, spark: SparkSession, tmp_path: Path
+# In short master and worker are in the JVM of the session that all tests share, and there is one executor, for each
+# JVM takes seconds to start.
+def test_a_job_on_a_cluster_has_the_results_of_a_local_one(
+    settings: Settings, spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = tmp_path / "user"
-    write_job(folder, files)
-    with inside(spark, tmp_path / "spark") if files == 6 else standalone(tmp_path / "spark") as cluster:
-        job = _start(folder, cluster, epoch_rows=2 * ROWS // files)
-        try:
-            epochs = _kill_an_executor_in_mid_job(folder, cluster, job)
-            said, _ = job.communicate(timeout=300)
-        finally:
-            job.kill()
-            job.wait()
+    write_job(folder, files=4)
+    with inside(spark, tmp_path / "spark") as cluster:
+        _run_to_its_end(_start(folder, cluster, ROWS // 2, executors=1))
+    _check_results(folder, replace(settings, epoch_rows=ROWS // 2))
+
+
+@pytest.mark.slow
+def test_a_job_on_a_cluster_has_the_results_of_a_local_one_though_an_executor_dies(
+    settings: Settings, tmp_path: Path
+) -> None:
+    folder = tmp_path / "user"
+    write_job(folder, files=16)
+    with standalone(tmp_path / "spark") as cluster:
+        job = _start(folder, cluster, ROWS // 8, executors=2)
+        epochs = _run_to_its_end(job, lambda: _kill_an_executor_in_mid_job(folder, cluster, job))
+    assert epochs < 8, "the executor died before the last epoch"
+    _check_results(folder, replace(settings, epoch_rows=ROWS // 8))
+
+
+def _run_to_its_end(job: subprocess.Popen[str], meanwhile: Callable[[], int] = lambda: 0) -> int:
+    try:
+        result = meanwhile()
+        said, _ = job.communicate(timeout=300)
+    finally:
+        job.kill()
+        job.wait()
     assert job.returncode == 0, said
-    assert epochs < files // 2, "the executor died before the last epoch"
-    _run_locally(folder, replace(settings, epoch_rows=2 * ROWS // files))
+    return result
+
+
+def _check_results(folder: Path, settings: Settings) -> None:
+    _run_locally(folder, settings)
     for output in ("vwap", "late"):
         expected = _rows(f"FROM '{folder}/local/{output}/*.parquet' ORDER BY ALL")
         assert expected
@@ -106,7 +127,7 @@ def _all_code_was_sent(folder: Path) -> None:
     assert all(".zip/penstock/" in ours and ".zip/beside.py" in users for ours, users, _ in places)
 
 
-def _start(folder: Path, cluster: Cluster, epoch_rows: int) -> subprocess.Popen[str]:
+def _start(folder: Path, cluster: Cluster, epoch_rows: int, executors: int) -> subprocess.Popen[str]:
     spark = {
         "spark.pyspark.python": str(cluster.python),
         "spark.driver.host": "127.0.0.1",
@@ -116,8 +137,8 @@ def _start(folder: Path, cluster: Cluster, epoch_rows: int) -> subprocess.Popen[
         "spark.executor.extraJavaOptions": java_options(),
         "spark.driver.extraJavaOptions": java_options(),
         "spark.cores.max": "2",
-        "spark.executor.cores": "1",
-        # Both executors are there before the first task, however slowly a loaded machine starts them.
+        "spark.executor.cores": str(2 // executors),
+        # All executors are there before the first task, however slowly a loaded machine starts them.
         "spark.scheduler.minRegisteredResourcesRatio": "1",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "5min",
     }

@@ -51,7 +51,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-@pytest.mark.parametrize(("full", "room"), [("output", 180_000), ("checkpoint", 60_000)])
+@pytest.mark.parametrize(
+    ("full", "room"), [pytest.param("output", 180_000, marks=pytest.mark.slow), ("checkpoint", 60_000)]
+)
 def test_a_full_disk_stops_the_job_and_with_space_again_it_goes_on(
     full: str, room: int, small_disk: Path, tmp_path: Path, short: Settings
 ) -> None:

@@ -84,6 +84,7 @@ def test_cancel_is_confirmed_first(on_job: Tab, up: Up, job: str) -> None:
     assert up.state(job) == "CANCELED"
 
 
+@pytest.mark.slow
 def test_restart_starts_the_job_again(on_job: Tab, up: Up, job: str) -> None:
     before = up.get(f"/jobs/{job}")["started_at"]
     act(on_job, "Restart", "Restart the job")
@@ -91,6 +92,7 @@ def test_restart_starts_the_job_again(on_job: Tab, up: Up, job: str) -> None:
     expect(on_job.page.get_by_role("heading", level=1)).to_contain_text("Running")
 
 
+@pytest.mark.slow
 def test_rescale_changes_the_parallelism(on_job: Tab, up: Up, job: str) -> None:
     on_job.button("Rescale").click()
     on_job.dialog.get_by_label("Parallelism").fill("3")
@@ -119,6 +121,7 @@ def test_a_file_is_checked_submitted_and_watched(tab: Tab, up: Up, tmp_path: Pat
     up.call("POST", "/jobs/counting/cancel")
 
 
+@pytest.mark.slow
 def test_a_folder_is_zipped_in_the_browser(tab: Tab, tmp_path: Path) -> None:
     folder = tmp_path / "prices"
     (folder / ".venv").mkdir(parents=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -101,17 +102,21 @@ def read(up: Up, node: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def visits(window: BrowserContext, up: Up, request: pytest.FixtureRequest) -> dict[str, Visit]:
-    """Return what was seen of each page, every other one in dark colours."""
-    found = {}
-    for at, (name, address) in enumerate(PAGES.items()):
+def visits(window: BrowserContext, up: Up, request: pytest.FixtureRequest) -> Callable[[str], Visit]:
+    """Return what is seen of a page, every other one in dark colours."""
+
+    @functools.cache
+    def visited(name: str) -> Visit:
         if name in OF_JOB:
             request.getfixturevalue("job")
         tab = new_tab(window, up.url)
-        tab.page.emulate_media(color_scheme="dark" if at % 2 else "light", reduced_motion="reduce")
-        found[name] = visit(tab, address)
+        dark = list(PAGES).index(name) % 2
+        tab.page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
+        found = visit(tab, PAGES[name])
         tab.page.close()
-    return found
+        return found
+
+    return visited
 
 
 def visit(tab: Tab, address: str) -> Visit:
@@ -129,19 +134,19 @@ def settled(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_page_opens_without_an_error(visits: dict[str, Visit], name: str) -> None:
-    assert visits[name].complaints == []
+def test_page_opens_without_an_error(visits: Callable[[str], Visit], name: str) -> None:
+    assert visits(name).complaints == []
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_page_fits_into_a_wide_and_a_narrow_window(visits: dict[str, Visit], name: str) -> None:
-    assert visits[name].overflow == {WIDE: [], NARROW: []}
+def test_page_fits_into_a_wide_and_a_narrow_window(visits: Callable[[str], Visit], name: str) -> None:
+    assert visits(name).overflow == {WIDE: [], NARROW: []}
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: make dashboard")
 @pytest.mark.parametrize("name", PAGES)
-def test_page_has_no_serious_fault_of_accessibility(visits: dict[str, Visit], name: str) -> None:
-    assert visits[name].faults == []
+def test_page_has_no_serious_fault_of_accessibility(visits: Callable[[str], Visit], name: str) -> None:
+    assert visits(name).faults == []
 
 
 def test_pages_leave_nothing_behind_when_others_are_opened(tab: Tab, job: str) -> None:

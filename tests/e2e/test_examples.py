@@ -24,6 +24,7 @@ def test_an_example_uses_every_click(name: str, ending: str, tmp_path: Path, set
     assert clicks == counts.used * (5 if name == "user_activity" else 1)
 
 
+@pytest.mark.slow
 def test_every_fraud_is_told_with_what_led_to_it(tmp_path: Path, settings: Settings) -> None:
     pipeline = load_entry(str(EXAMPLES / "fraud.py"), [f"out={tmp_path}/out"])
     report = pipeline.run(until="ended", checkpoint=tmp_path / "c", settings=settings)

@@ -204,6 +204,7 @@ def test_a_java_application_works_with_default_settings(log: LogProcess, jars: o
     assert [line for line in said.splitlines() if not line.startswith("SLF4J")] == EXPECTED.splitlines()
 
 
+@pytest.mark.slow
 def test_java_consumers_of_the_new_protocol_share_and_take_over(log: LogProcess) -> None:
     said = java(kafka_jars(), "Sharing.java", log.bootstrap)
     assert [line for line in said.splitlines() if not line.startswith("SLF4J")] == [
@@ -215,6 +216,7 @@ def test_java_consumers_of_the_new_protocol_share_and_take_over(log: LogProcess)
     ]
 
 
+@pytest.mark.slow
 def test_kafkas_command_line_tools_work(log: LogProcess, tmp_path: Path) -> None:
     (tmp_path / "offsets.json").write_text(DELETED)
     run_tools(log, tmp_path, STEPS)

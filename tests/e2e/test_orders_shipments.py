@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from penstock.entry_points import load_entry
 from penstock.settings import Settings
@@ -12,6 +13,7 @@ from penstock.settings import Settings
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders_shipments.py"
 
 
+@pytest.mark.slow
 def test_every_order_is_shipped_or_an_alert(tmp_path: Path, settings: Settings) -> None:
     pipeline = load_entry(str(EXAMPLE), [f"out={tmp_path}", "rows=2000"])
     report = pipeline.run(until="ended", checkpoint=tmp_path / "c", settings=settings)

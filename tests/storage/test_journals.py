@@ -240,7 +240,7 @@ def _run_epochs(folder: Folder, count: int, *, each: int = 1) -> tuple[ControlJo
     return driver, planner
 
 
-@pytest.mark.parametrize("kind", ["arrow", "s3"])
+@pytest.mark.parametrize("kind", ["arrow", pytest.param("s3", marks=pytest.mark.slow)])
 def test_a_declaration_costs_a_few_operations_of_a_store_after_thousands(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

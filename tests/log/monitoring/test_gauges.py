@@ -231,6 +231,7 @@ def test_buffers_of_clients_that_hang_up_are_returned_to_the_system(log: Watched
     log.until(lambda now: now["memory:resident"] < before + 12 * MIB)
 
 
+@pytest.mark.slow
 def test_what_recompression_took_is_returned_to_the_system(log: Watched) -> None:
     """The C library did not return the heaps of ended threads: 100 MB."""
     log.create("repacked", compression_type="zstd", max_message_bytes=str(30 * MIB))

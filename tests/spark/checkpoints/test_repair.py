@@ -22,6 +22,12 @@ FED = 4
 
 
 @pytest.fixture(scope="module")
+def settings(shared_settings: Settings) -> Settings:
+    """Settings with two partitions, of which one is damaged."""
+    return shared_settings
+
+
+@pytest.fixture(scope="module")
 def stopped(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A job that read four files in epochs of their own and was stopped, its windows open; by the kind of state."""
 

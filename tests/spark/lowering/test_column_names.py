@@ -232,6 +232,7 @@ def test_updates_are_kept_by_every_name(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(("names", "lane"), [(FEW, "auto"), (NAMES, "spark")])
+@pytest.mark.slow
 def test_late_and_rejected_rows_keep_every_name(names: tuple[str, ...], lane: Any, settings: Settings) -> None:
     schema = {"k": "string", **dict.fromkeys(names, "bigint"), "ts": "timestamp"}
     source = ps.from_items([], schema).named("src")

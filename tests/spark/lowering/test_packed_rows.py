@@ -209,6 +209,7 @@ def test_explain_says_who_packs_and_why_not() -> None:
 
 
 @LANES
+@pytest.mark.slow
 def test_a_window_after_packed_rows_knows_the_watermark(in_lanes: tuple[Any, ...], settings: Settings) -> None:
     stream = rows().event_time("ts", "1s").deduplicate("k", within="5s")
     counts = stream.key_by("g").window(ps.tumbling("10s")).aggregate(n="count(*)")

@@ -19,8 +19,8 @@ BOTH_ONCE = pytest.mark.parametrize(
     ("broker", "reader"),
     [
         ("event_log", "penstock"),
-        ("kafka", "spark"),
-        pytest.param("event_log", "spark", marks=pytest.mark.slow),
+        ("event_log", "spark"),
+        pytest.param("kafka", "spark", marks=pytest.mark.slow),
         pytest.param("kafka", "penstock", marks=pytest.mark.slow),
     ],
     indirect=True,
