@@ -46,7 +46,8 @@ test: $(READY) pages ## Run the tests
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15
 
 # Property tests are among them, with all of their examples.
-test-slow: $(READY) ## Run the longer forms of tests that `make test` leaves out
+test-slow: $(READY) pages ## Run the longer forms of tests that `make test` leaves out
+	@$(MAKE) --no-print-directory browser || true
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --slow -m "slow or hypothesis" --durations=15
 
 lint: $(READY) ## Check style, format and types
