@@ -8,12 +8,15 @@ neither the user's folder nor, perhaps, this version of Penstock: an archive of 
 from __future__ import annotations
 
 import hashlib
+import marshal
 import sys
 import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from functools import cache
+from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -27,6 +30,8 @@ from penstock.signatures import row_class
 Value = TypeVar("Value")
 # Pickled by value without being asked.
 _SCRIPT = "__main__"
+# The flag of bytecode that has a hash of its source, with which it need not be compared.
+_NOT_COMPARED = (1).to_bytes(4, "little")
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")})
 
 
@@ -120,4 +125,17 @@ def _archive(paths: list[Path]) -> Path:
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             for file, name in files.items():
                 packed.write(file, name)
+                packed.writestr(f"{name}c", _bytecode(file))
     return archive
+
+
+def _bytecode(file: Path) -> bytes:
+    """Return a module as Python stores it compiled: without it, each worker would compile what it imports.
+
+    A worker with another version of Python, or a file that cannot be compiled, has the source beside it.
+    """
+    try:
+        code = SourceFileLoader(file.stem, str(file)).get_code(file.stem)
+    except SyntaxError:
+        return b""
+    return MAGIC_NUMBER + _NOT_COMPARED + source_hash(file.read_bytes()) + marshal.dumps(code)
