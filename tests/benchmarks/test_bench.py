@@ -73,6 +73,7 @@ def test_the_query_of_hand_written_spark_gives_the_right_answer(
     assert is_equal("windowed", answer("windowed", trades.input, "parquet"), Outcome(str(tmp_path / "out")))
 
 
+@pytest.mark.slow
 def test_examples_are_run_in_both_lanes_with_equal_results(tmp_path: Path, settings: Settings) -> None:
     target = tmp_path / "examples.json"
     shortest = examples.EXAMPLES[:1]

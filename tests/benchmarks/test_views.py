@@ -12,6 +12,7 @@ from benchmarks.results import Result
 from benchmarks.views_process import Sizes
 
 
+@pytest.mark.slow
 def test_every_case_in_process_is_equal_to_computing_again(tmp_path: Path) -> None:
     target = tmp_path / "views.json"
     sizes = Sizes(keys=(50, 200), rounds=3, batch=20, members=30, groups=10)

@@ -100,6 +100,7 @@ def test_rescale_changes_the_parallelism(on_job: Tab, up: Up, job: str) -> None:
     wait_for(lambda: up.get(f"/jobs/{job}")["parallelism"] == 3, "it was not rescaled")
 
 
+@pytest.mark.slow
 def test_update_runs_a_new_version(on_job: Tab, up: Up, job: str, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(UPDATED)
     on_job.button("Update").click()
@@ -186,6 +187,7 @@ def test_a_wrong_token_is_refused(tab_of: Callable[[str | None], Tab], up: Up) -
     expect(tab.page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_lost_connection_is_shown_and_comes_back(tab_of: Callable[[str | None], Tab], up: Up, job: str) -> None:
     if up.state(job) != "RUNNING":
         up.call("POST", f"/jobs/{job}/restart")

@@ -149,6 +149,7 @@ def test_page_has_no_serious_fault_of_accessibility(visits: Callable[[str], Visi
     assert visits(name).faults == []
 
 
+@pytest.mark.slow
 def test_pages_leave_nothing_behind_when_others_are_opened(tab: Tab, job: str) -> None:
     for address in PAGES.values():
         tab.open(address)

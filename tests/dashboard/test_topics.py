@@ -123,6 +123,7 @@ def test_a_query_streams_its_rows_and_explains_itself(tab: Tab) -> None:
     expect(tab.page.get_by_label("Earlier queries").locator("option")).to_have_count(3)
 
 
+@pytest.mark.slow
 def test_a_group_without_members_is_reset(tab: Tab, up: Up) -> None:
     command = [sys.executable, "-m", "penstock.cli", "consume", "trades", "--group", "readers", "--max", "8"]
     subprocess.run([*command, "--broker", up.log], cwd=ROOT, check=True, capture_output=True)

@@ -13,7 +13,9 @@ from penstock.settings import Settings
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize(("name", "ending"), [("user_activity", "parquet"), ("sessionization", "json")])
+@pytest.mark.parametrize(
+    ("name", "ending"), [("sessionization", "json"), pytest.param("user_activity", "parquet", marks=pytest.mark.slow)]
+)
 def test_an_example_uses_every_click(name: str, ending: str, tmp_path: Path, settings: Settings) -> None:
     pipeline = load_entry(str(EXAMPLES / f"{name}.py"), [f"out={tmp_path}/out", "rows=3000"])
     report = pipeline.run(until="ended", checkpoint=tmp_path / "c", settings=settings)

@@ -75,6 +75,7 @@ def submit(api: httpx.Client, code: str = PIPELINE, key: str | None = None, **fi
     return api.post("/jobs", files={"file": ("counting.py", code)}, data=fields, headers=headers)
 
 
+@pytest.mark.slow
 def test_a_job_is_submitted_watched_stopped_and_deleted(running: tuple[str, RunningManager], api: httpx.Client) -> None:
     url = running[0].replace("http", "ws")
     with connect(f"{url}/api/v1/events", proxy=None) as socket:

@@ -111,8 +111,8 @@ def test_a_task_that_fails_after_its_first_batches_is_retried_and_every_row_is_t
 @pytest.mark.parametrize(
     ("kind", "parallelism"),
     [
-        ("sqlite", 1),
         ("topic", 3),
+        pytest.param("sqlite", 1, marks=pytest.mark.slow),
         pytest.param("sqlite", 3, marks=pytest.mark.slow),
         pytest.param("topic", 1, marks=pytest.mark.slow),
     ],

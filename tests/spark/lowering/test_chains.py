@@ -42,6 +42,7 @@ def test_a_late_row_that_a_function_refuses_is_rejected(settings: Settings) -> N
     assert (refused["node"], "not one" in refused["reason"]) == ("checked", True)
 
 
+@pytest.mark.slow
 def test_sessions_behind_a_window_with_lateness_wait_for_its_results(settings: Settings) -> None:
     rows = ps.from_items([], SCHEMA).named("rows").event_time("ts", "0s")
     tens = rows.key_by("k").window(ps.tumbling("10s"), allowed_lateness="30s").aggregate(n="count(*)").named("tens")

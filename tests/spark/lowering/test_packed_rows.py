@@ -67,7 +67,8 @@ def lane_of(pipeline: ps.Pipeline) -> str:
     return split_lanes(pipeline.graph).lane(pipeline.graph.stateful[0])
 
 
-@pytest.mark.parametrize(("keys", "epochs"), [(["k"], 2), pytest.param(["k", "g"], 4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("keys", "epochs"), [(["k"], 2), (["k", "g"], 4)])
 def test_lanes_give_the_same_rows_late_rows_rejected_rows_and_counts(
     keys: list[str], epochs: int, settings: Settings
 ) -> None:

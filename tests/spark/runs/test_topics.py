@@ -143,6 +143,7 @@ def test_a_checkpoint_stays_with_its_reader(event_log: str, settings: Settings, 
         pipeline.run(until="drained", checkpoint=tmp_path / "c", settings=replace(settings, kafka_reader="spark"))
 
 
+@pytest.mark.slow
 def test_the_test_kit_needs_no_broker(settings: Settings) -> None:
     pipeline = vwap(Topic("127.0.0.1:1", "trades"), prices=ps.topic("prices"), late=ps.topic("l"), bad=ps.topic("bad"))
     first = {"symbol": "A", "price": 1.0, "size": 1, "ts": "2026-01-01T10:00:05Z"}

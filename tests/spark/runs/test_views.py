@@ -221,6 +221,7 @@ def test_sinks_that_cannot_follow_a_view_are_refused() -> None:
         view.to(ps.collect(), whole=True)
 
 
+@pytest.mark.slow
 def test_a_whole_view_without_a_key_counts_equal_rows(settings: Settings, tmp_path: Path) -> None:
     feed = Feed("rows", "a bigint, gone boolean")
     feed.epochs = [[{"a": 1}, {"a": 1}, {"a": 2}], [{"a": 1, "gone": True}], [{"a": 1, "gone": True}, {"a": 3}]]
@@ -246,6 +247,7 @@ def send(topic: Topic, records: list[tuple[int, int | None]], partition: int = 0
     assert producer.flush(SECONDS) == 0
 
 
+@pytest.mark.slow
 def test_a_view_of_a_topic_is_right_again_after_a_gap(event_log: str, settings: Settings, tmp_path: Path) -> None:
     """Records 2 and 3 are deleted unread: what the topic no longer has leaves the view, the rest of it stays."""
     topic, lite = fresh(event_log).create(2), sqlite_table(tmp_path / "lite.db", "copy")

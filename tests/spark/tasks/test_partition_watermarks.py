@@ -98,7 +98,8 @@ def shown(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-@pytest.mark.parametrize(("lane", "parallelism"), [("auto", 3), pytest.param("spark", 1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("lane", "parallelism"), [("auto", 3), ("spark", 1)])
 def test_no_row_is_late_when_partitions_are_hours_apart(
     tmp_path: Path, settings: Settings, lane: Any, parallelism: int
 ) -> None:

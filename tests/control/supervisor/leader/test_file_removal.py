@@ -30,6 +30,7 @@ def delete(store: Store, job: str, checkpoint: str) -> None:
     store.jobs.delete(job)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_in_an_object_store_is_deleted_with_its_job(
     s3: dict[str, str], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
