@@ -120,7 +120,6 @@ EVERY_OTHER = (
     "query/relations/test_nexmark.py",
     "query/relations/test_queries.py",
     "query/relations/test_tpch.py",
-    "connectors/files/test_power_loss.py",
     "log/storage/test_power_loss.py",
     "native/test_fallible_expressions.py",
     "native/test_expression_values.py",

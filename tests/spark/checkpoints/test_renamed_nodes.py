@@ -48,6 +48,7 @@ def test_a_branch_with_the_same_method_comes_and_goes_and_state_and_counts_stay(
     assert job.wrote("rows", "k, n, total") == expected(range(30))
 
 
+@pytest.mark.slow
 def test_a_job_continues_from_a_checkpoint_from_before_the_namespaces(job: Job) -> None:
     rows = job.rows()
     outputs = lambda: (job.out(summed(rows), "sums"), job.out(rows.event_time("ts", "2s"), "timed"))  # noqa: E731

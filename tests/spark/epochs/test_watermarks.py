@@ -71,6 +71,7 @@ def test_the_smallest_watermark_counts_where_sources_meet_and_each_ones_own_befo
     assert out.counts["union"].rows_in == 5
 
 
+@pytest.mark.slow
 def test_an_idle_source_is_left_out_until_it_gives_rows_again(lane: Settings) -> None:
     left = source("left").event_time("ts", "5s")
     right = source("right").event_time("ts", "5s", idle_after="30s")

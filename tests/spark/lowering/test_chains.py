@@ -30,6 +30,7 @@ def refuse_one(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+@pytest.mark.slow
 def test_a_late_row_that_a_function_refuses_is_rejected(settings: Settings) -> None:
     rows = ps.from_items([], SCHEMA).named("rows").event_time("ts", "0s")
     counts = rows.key_by("k").window(ps.tumbling("10s")).aggregate(n="count(*)").named("counts")

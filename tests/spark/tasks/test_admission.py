@@ -67,6 +67,7 @@ class Seen:
         return [n for number in sorted(self.epochs) for n in self.epochs[number]]
 
 
+@pytest.mark.slow
 def test_a_burst_is_absorbed_in_epochs_that_stay_within_their_bound(
     topic: Topic, here: Settings, tmp_path: Path
 ) -> None:
