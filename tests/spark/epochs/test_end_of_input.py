@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import duckdb
+import pytest
 
 import penstock as ps
 from penstock.settings import Settings
@@ -26,6 +27,7 @@ def test_the_epoch_of_the_last_rows_is_followed_by_one_that_closes_windows(tmp_p
     assert count(tmp_path / "out") == [(100, 10)]
 
 
+@pytest.mark.slow
 def test_a_query_that_is_behind_another_meets_the_end_after_its_own_last_rows(
     tmp_path: Path, settings: Settings
 ) -> None:

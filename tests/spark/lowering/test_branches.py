@@ -48,6 +48,7 @@ TENS = [window("a", 0, 10, 1), window("a", 10, 20, 1), window("b", 10, 20, 1), w
 TWENTIES = [window("a", 0, 20, 2), window("b", 0, 20, 1), window("a", 100, 120, 2)]
 
 
+@pytest.mark.slow
 def test_two_windows_of_one_event_time_both_give_results_and_part_late_rows(lane: Settings) -> None:
     def build(timed: ps.Stream) -> list[ps.Output]:
         tens, twenties = counted(timed, "10s"), counted(timed, "20s")

@@ -192,6 +192,7 @@ def test_a_node_with_two_sinks_rejects_a_row_once_and_a_replay_does_not_repeat_i
     assert (out.counts["ratio"].rows_in, out.counts["ratio"].rejected, len(out["one"])) == (7, 2, 5)
 
 
+@pytest.mark.slow
 def test_sql_after_state_and_on_late_rows_rejects_too(settings: Settings) -> None:
     timed = source("rows").event_time("ts", "1s")
     counted = timed.key_by("id").window(ps.tumbling("1s")).aggregate(low="min(d)", high="max(b)").named("counted")

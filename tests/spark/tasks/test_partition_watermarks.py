@@ -225,6 +225,7 @@ def test_an_idle_partition_is_left_out_until_it_gives_rows_again(
     assert shown(out.rows) == [("k0", 0, 1, 0), ("k0", 1, 1, 3), ("k1", 6, 1, 4)]
 
 
+@pytest.mark.slow
 def test_a_partition_that_comes_while_the_job_runs_has_a_watermark_of_its_own(
     tmp_path: Path, settings: Settings, started: Callable[..., Any]
 ) -> None:
