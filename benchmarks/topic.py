@@ -1,10 +1,11 @@
-"""The trades as a topic of Penstock's own log: line by line, and last the row that closes all windows."""
+"""The trades as a topic of Penstock's own log, line by line; last, in each partition, the row that closes windows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -27,28 +28,32 @@ def filled(trades: Trades) -> Iterator[str]:
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
         _produce(server.bootstrap, trades)
         stored = _stored(server.bootstrap)
-        if stored != trades.events + 1:
-            raise SystemExit(f"the topic holds {stored} records instead of {trades.events + 1}")
+        if stored != trades.events + PARTITIONS:
+            raise SystemExit(f"the topic holds {stored} records instead of {trades.events + PARTITIONS}")
         yield server.bootstrap
 
 
 def _produce(bootstrap: str, trades: Trades) -> None:
     room = {"queue.buffering.max.messages": 2 * CHUNK, "queue.buffering.max.kbytes": 1_048_576}
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "acks": "all", **room})
-    lines = _lines(trades)
+    lines = _lines(trades.input, trades.format)
     while chunk := list(islice(lines, CHUNK)):
-        for partition in range(PARTITIONS):
-            records = [{"value": line} for line in chunk[partition::PARTITIONS]]
-            producer.produce_batch(TOPIC, records, partition=partition)
-        producer.flush(WAIT_SECONDS)
+        _send(producer, *(chunk[partition::PARTITIONS] for partition in range(PARTITIONS)))
+    # The slowest partition decides when a window closes.
+    _send(producer, *[list(_lines(trades.closing, trades.format))] * PARTITIONS)
 
 
-def _lines(trades: Trades) -> Iterator[bytes]:
-    header = 1 if trades.format == "csv" else 0
-    for folder in (trades.input, trades.closing):
-        for path in sorted(folder.iterdir()):
-            with path.open("rb") as lines:
-                yield from (line.rstrip(b"\n") for line in islice(lines, header, None))
+def _send(producer: Producer, *by_partition: list[bytes]) -> None:
+    for partition, lines in enumerate(by_partition):
+        producer.produce_batch(TOPIC, [{"value": line} for line in lines], partition=partition)
+    producer.flush(WAIT_SECONDS)
+
+
+def _lines(folder: Path, format: str) -> Iterator[bytes]:
+    header = 1 if format == "csv" else 0
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as lines:
+            yield from (line.rstrip(b"\n") for line in islice(lines, header, None))
 
 
 def _stored(bootstrap: str) -> int:

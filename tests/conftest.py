@@ -86,6 +86,7 @@ def _needs_spark(file: str) -> bool:
     return bool(_NEEDS_SPARK.search((TESTS.parent / file).read_text("utf-8")))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneWorkerWithoutSpark:
     return OneWorkerWithoutSpark(config, log)
 
