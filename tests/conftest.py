@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -16,9 +15,6 @@ from zlib import crc32
 
 import hypothesis
 import pytest
-from xdist.remote import Producer
-from xdist.scheduler.loadfile import LoadFileScheduling
-from xdist.workermanage import WorkerController
 
 from penstock import testing
 from penstock.settings import Settings
@@ -65,30 +61,6 @@ def _in_order(files: Iterable[Path]) -> list[Path]:
     computing.sort(key=lambda path: COMPUTING.index(_folder(path)))
     mixed = [(at / len(kind), path) for kind in (computing, waiting) for at, path in enumerate(kind)]
     return longest + [path for _, path in sorted(mixed)]
-
-
-# Each worker that needs Spark starts a JVM, which is slow until it is warm: one worker has the files that need none.
-_NEEDS_SPARK = re.compile(r"\b(settings: Settings|spark: SparkSession|run_to_end\()")
-
-
-class OneWorkerWithoutSpark(LoadFileScheduling):
-    """Gives the last worker files without Spark and the others files with it, as long as there are both."""
-
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        on_spark = node is not self.nodes[-1] or len(self.nodes) == 1
-        if chosen := next((file for file in self.workqueue if _needs_spark(file) == on_spark), None):
-            self.workqueue.move_to_end(chosen, last=False)
-        super()._assign_work_unit(node)
-
-
-@functools.cache
-def _needs_spark(file: str) -> bool:
-    return bool(_NEEDS_SPARK.search((TESTS.parent / file).read_text("utf-8")))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneWorkerWithoutSpark:
-    return OneWorkerWithoutSpark(config, log)
 
 
 # What compares the lanes runs in both in any case; other tests run in the chosen lane first.

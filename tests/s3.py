@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -119,6 +119,7 @@ class SpoilingProxy:
                 if self.mode == "500":
                     self.spoiled += 1
                     _sent(client, b"HTTP/1.1 500 Broken\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    _read_to_the_end(client)
                     return
                 if self.mode == "stall":
                     self.spoiled += 1
@@ -132,6 +133,14 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
     while data := _received(source):
         if not _sent(target, data):
             return
+
+
+def _read_to_the_end(client: socket.socket) -> None:
+    """Read the rest of a request: a connection that is closed before that is reset, and its client asks once more."""
+    with suppress(OSError):
+        client.shutdown(socket.SHUT_WR)
+    while _received(client):
+        pass
 
 
 def _received(one: socket.socket) -> bytes:
