@@ -125,7 +125,8 @@ def _archive(paths: list[Path]) -> Path:
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             for file, name in files.items():
                 packed.write(file, name)
-                packed.writestr(f"{name}c", _bytecode(file))
+                if bytecode := _bytecode(file):
+                    packed.writestr(f"{name}c", bytecode)
     return archive
 
 
@@ -136,6 +137,6 @@ def _bytecode(file: Path) -> bytes:
     """
     try:
         code = SourceFileLoader(file.stem, str(file)).get_code(file.stem)
-    except SyntaxError:
+    except (SyntaxError, ValueError):  # a ValueError for null bytes
         return b""
     return MAGIC_NUMBER + _NOT_COMPARED + source_hash(file.read_bytes()) + marshal.dumps(code)

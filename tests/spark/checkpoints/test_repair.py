@@ -23,7 +23,7 @@ FED = 4
 
 @pytest.fixture(scope="module")
 def settings(shared_settings: Settings) -> Settings:
-    """Settings with two partitions, of which one is damaged."""
+    """Settings with two partitions: tests damage the state of one."""
     return shared_settings
 
 

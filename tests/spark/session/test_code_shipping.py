@@ -39,6 +39,7 @@ def written(folder: Path) -> list[Path]:
     package.mkdir()
     (package / "__init__.py").write_text("value = 2")
     (package / "template.py").write_text("def {name}():")
+    (package / "null.py").write_bytes(b"x = 1\0")
     beside.write_text("value = 1")
     return [package, beside]
 
