@@ -205,8 +205,9 @@ def running(frame: DataFrame, node: Aggregate | Reduce, context: Context) -> Dat
         "update",
         GroupStateTimeout.NoTimeout,
     )
-    # The filter drops nothing: it turns Spark's rows into the kind that an Arrow function takes.
-    folded = folded.filter(column(OUT).isNotNull())
+    # An Arrow function takes rows of Spark's binary kind only. These are of another kind, which a filter converts where
+    # its code is generated, and which this converts in any case.
+    folded = folded.select(F.explode(F.array(column(OUT))).alias(OUT))
     return folded.select(_unpickled(node, folds)(column(OUT)).alias(OUT)).select(f"{OUT}.*")
 
 
