@@ -84,6 +84,7 @@ def inside(spark: SparkSession, folder: Path, cores: int = 2) -> Iterator[Cluste
     assert jvm is not None
     assert gateway is not None
     deploy, conf = jvm.org.apache.spark.deploy, jvm.org.apache.spark.SparkConf(False)
+    folder.mkdir(parents=True)
     with ExitStack() as ends:
         master = deploy.master.Master.startRpcEnvAndEndpoint(HOST, 0, 0, conf)._1()
         ends.callback(master.shutdown)
@@ -95,7 +96,6 @@ def inside(spark: SparkSession, folder: Path, cores: int = 2) -> Iterator[Cluste
             HOST, 0, 0, cores, cores * 1024, urls, work, none, conf, none
         )
         ends.callback(worker.shutdown)
-        folder.mkdir(parents=True)
         made = Cluster(urls[0], _python_without_us(folder), [jvm.java.lang.ProcessHandle.current().pid()], _no_other)
         yield made
         for left in psutil.wait_procs(made.executors(), timeout=ORPHAN_SECONDS)[1]:
