@@ -68,7 +68,8 @@ class AdvanceClock:
 # Tests are short, so a JVM that compiles little starts sooner. The code cache must last for many tests: the default of
 # such a JVM, 48 MB, is full after a few pipelines, and then code would be evicted and compiled again.
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
-_QUICK = {"spark.driver.extraJavaOptions": _QUICK_JAVA}
+# A few rows pass sooner through a plan that is interpreted than through one that is compiled first.
+_QUICK = {"spark.driver.extraJavaOptions": _QUICK_JAVA, "spark.sql.codegen.wholeStage": "false"}
 
 _WHOLE = 10_000_000
 

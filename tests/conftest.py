@@ -35,6 +35,11 @@ _VFORK = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" 
 os.environ.setdefault("JDK_JAVA_OPTIONS", f"-XX:TieredStopAtLevel=1{_VFORK}")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--slow"):
+        del testing._QUICK["spark.sql.codegen.wholeStage"]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--crash-runs", type=int, default=1, help="how often the crash suite kills a job")
     parser.addoption("--slow", action="store_true", help="also run what `make test` leaves to `make test-slow`")
@@ -185,7 +190,7 @@ def settings(request: pytest.FixtureRequest, shared_settings: Settings) -> Setti
 
 @pytest.fixture(scope="session")
 def shared_settings() -> Settings:
-    """Settings with which one session serves all tests."""
+    """Settings with which one session serves all tests; those of `make test-slow` compile plans, as jobs do."""
     return replace(quick_settings(), parallelism=2)
 
 
