@@ -10,6 +10,8 @@ WORKERS ?= 3
 CHROMIUM ?= /usr/bin/chromium
 PAGES   := penstock/dashboard/static/index.html
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Some tests need Kafka: it is fetched, the first time, while others run. Where it cannot be, they are skipped and say so.
+FETCH_KAFKA := $(BIN)/python -m benchmarks.peers.kafka install >/dev/null 2>&1
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 # The first interpreter that is new enough; override with `make PYTHON=/path/to/python ...`.
@@ -43,6 +45,7 @@ demo: $(READY) ## Run the main job: VWAP over 2,000,000 trades, checked row by r
 # One more than cores, for some tests wait while others compute. A file's tests stay together, for they share servers.
 test: $(READY) pages ## Run the tests
 	@$(MAKE) --no-print-directory browser || true
+	@$(FETCH_KAFKA) & \
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15
 
 # Property tests are among them, with all of their examples.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import subprocess
 import sys
@@ -57,15 +58,20 @@ def folder() -> Path:
 def install(settings: Path | None = None) -> Path:
     """Fetch Kafka with all that it depends on, unless it is there; return the folder of its jars."""
     target = folder()
-    if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="kafka-", dir=target.parent) as work:
-            fresh = Path(work, "jars")
-            fresh.mkdir()
-            retrieve(JARS, fresh, dependencies=True, settings=settings)
-            if not target.is_dir():  # another process may have been faster
-                fresh.rename(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{target}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process fetches, others wait for it
+        if not target.is_dir():
+            _fetch(target, settings)
     return target
+
+
+def _fetch(target: Path, settings: Path | None) -> None:
+    with tempfile.TemporaryDirectory(prefix="kafka-", dir=target.parent) as work:
+        fresh = Path(work, "jars")
+        fresh.mkdir()
+        retrieve(JARS, fresh, dependencies=True, settings=settings)
+        fresh.rename(target)
 
 
 def java(*arguments: str, options: tuple[str, ...] = ()) -> list[str]:
