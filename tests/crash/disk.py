@@ -29,8 +29,8 @@ class SmallDisk:
         """Whether this user may mount one."""
         return os.geteuid() == 0 and subprocess.run(["mount", "--version"], capture_output=True).returncode == 0
 
-    def fill(self) -> None:
-        """Write until nothing more fits."""
+    def fill(self, leave_bytes: int = 0) -> None:
+        """Write until nothing more fits; then give so much room back."""
         with (self.folder / "ballast").open("wb", buffering=0) as file:
             for size in PIECES:
                 try:
@@ -38,6 +38,7 @@ class SmallDisk:
                         pass
                 except OSError:
                     continue
+            file.truncate(file.tell() - leave_bytes)
 
     def free(self) -> None:
         """Give the room back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -22,6 +23,8 @@ from penstock.storage.durable_files import make_folders
 # Another program may be writing for so long.
 _BUSY_S = 60.0
 _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+# SQLite reports a full disk as an I/O error if it is the file beside the database, of 32 KiB, that finds no space.
+_LITTLE_SPACE = 1 << 16
 _READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 
@@ -37,6 +40,8 @@ class Sqlite(Database):
             self._connect().close()
         except (OSError, sqlite3.Error) as error:
             message = f"{self.address} cannot be written: {error}"
+            if isinstance(error, sqlite3.Error) and self._is_full(error):
+                raise _disk_full(message) from error
             hint = "check the path and its permissions; an existing file must be a SQLite database"
             raise SettingsError(message, hint=hint) from error
 
@@ -98,8 +103,8 @@ class Sqlite(Database):
     def _failed(self, error: sqlite3.Error, table: str) -> PenstockError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         message = f"table {table} at {self.address}: {error}"
-        if code == sqlite3.SQLITE_FULL:
-            return DiskFull(message, hint="free some space, and run the job again")
+        if self._is_full(error):
+            return _disk_full(message)
         if code in _PASSING:
             return SinkFailed(message, hint="end the long transaction of the program that has it open", transient=True)
         if code in _READ_ONLY:
@@ -108,6 +113,16 @@ class Sqlite(Database):
             hint = 'filter() such rows before, or replace rows of the same key with mode="upsert"'
             return SinkFailed(message, hint=hint)
         return SinkFailed(message, hint="check the table, then run the job again")
+
+    def _is_full(self, error: sqlite3.Error) -> bool:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code != sqlite3.SQLITE_IOERR:
+            return code == sqlite3.SQLITE_FULL
+        return shutil.disk_usage(os.path.dirname(self._path) or ".").free < _LITTLE_SPACE
+
+
+def _disk_full(message: str) -> DiskFull:
+    return DiskFull(message, hint="free some space, and run the job again")
 
 
 class SqliteSession(Session):
