@@ -18,6 +18,8 @@ SCHEMA = "k string, v bigint, ts timestamp"
 KEYS, SECONDS = 5, 100
 # Longer than all of the input, so that no row is late and what is a duplicate does not depend on epochs.
 DELAY = "1000s"
+# So short that rows are late; which ones depends on epochs.
+SHORT_DELAY = "5s"
 Row = dict[str, Any]
 Values = tuple[Any, ...]
 
@@ -58,13 +60,16 @@ def _joined(stream: ps.Stream) -> ps.Stream:
 class Branch:
     """What becomes of the stream; `query` gives the same from the table `input`, whose `position` is the order.
 
-    The rows of a branch with a `key` replace one another: the newest of each key counts.
+    The rows of a branch with a `key` replace one another: the newest of each key counts. `rejects` is the condition
+    for its rejected rows. The results of one with late rows are added up with them, by key.
     """
 
     build: Callable[[ps.Stream], ps.Stream]
     query: str
     columns: tuple[str, ...]
     key: str | None = None
+    rejects: str | None = None
+    has_late: bool = False
 
 
 BRANCHES = {
@@ -91,6 +96,41 @@ BRANCHES = {
         """SELECT k, time_bucket(INTERVAL 10 SECOND, ts) AS start, count(*), sum(v)::BIGINT
            FROM input GROUP BY k, start""",
         ("k", "window_start", "n", "sum"),
+    ),
+    "remainders": Branch(
+        lambda stream: stream.select("k", "v", rest="100 % v"),
+        "SELECT k, v, 100 % v FROM input WHERE v <> 0",
+        ("k", "v", "rest"),
+        rejects="v = 0",
+    ),
+    "sliding": Branch(
+        lambda stream: (
+            stream.event_time("ts", DELAY).key_by("k").window(ps.sliding("20s", "10s")).aggregate(sum="sum(v)")
+        ),
+        """SELECT k, time_bucket(INTERVAL 10 SECOND, ts) - earlier * INTERVAL 10 SECOND AS start, sum(v)::BIGINT
+           FROM input, range(2) AS steps (earlier) GROUP BY k, start""",
+        ("k", "window_start", "sum"),
+    ),
+    "sessions": Branch(
+        lambda stream: (
+            stream.event_time("ts", DELAY).key_by("k").window(ps.session("5s")).aggregate(n="count(*)", sum="sum(v)")
+        ),
+        """SELECT k, min(ts), count(*), sum(v)::BIGINT FROM (
+             SELECT *, sum(opens) OVER (PARTITION BY k ORDER BY ts, position) AS session FROM (
+               SELECT *, (ts > lag(ts, 1, ts - INTERVAL 1 DAY) OVER (PARTITION BY k ORDER BY ts, position)
+                 + INTERVAL 5 SECOND)::INT AS opens FROM input)) GROUP BY k, session""",
+        ("k", "window_start", "n", "sum"),
+    ),
+    "late": Branch(
+        lambda stream: (
+            stream.event_time("ts", SHORT_DELAY)
+            .key_by("k")
+            .window(ps.tumbling("10s"))
+            .aggregate(n="count(*)", sum="sum(v)")
+        ),
+        "SELECT k, count(*), sum(v)::BIGINT FROM input GROUP BY k",
+        ("k", "n", "sum"),
+        has_late=True,
     ),
     "counted": Branch(
         lambda stream: stream.key_by("k").window(ps.count_window(4)).aggregate(n="count(*)", sum="sum(v)"),
@@ -126,13 +166,33 @@ BRANCHES = {
 
 def expected(branch: str, given: list[Row]) -> list[Values]:
     """Return what a branch makes of the input, by DuckDB."""
+    return _query(BRANCHES[branch].query, given)
+
+
+def expected_rejects(branch: str, given: list[Row]) -> int:
+    """Return how many rows a branch rejects, by DuckDB."""
+    condition = BRANCHES[branch].rejects or "false"
+    return int(_query(f"SELECT count(*) FROM input WHERE {condition}", given)[0][0])
+
+
+def added_up(results: list[Values], late: list[Row]) -> list[Values]:
+    """Return counts and sums by key, of results and late rows together: no row is missing, and none is in both."""
+    totals: dict[str, list[int]] = {}
+    for key, count, total in [*results, *((row["k"], 1, row["v"]) for row in late)]:
+        known = totals.setdefault(key, [0, 0])
+        known[0] += count
+        known[1] += total
+    return [(key, *total) for key, total in totals.items()]
+
+
+def _query(query: str, given: list[Row]) -> list[Values]:
     columns = {name: [row[name] for row in given] for name in ("k", "v")}
     times = pa.array([row["ts"] for row in given], pa.timestamp("us", "UTC"))
     table = pa.table(columns | {"ts": times, "position": list(range(len(given)))})
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         db.register("input", table)
-        return [tuple(map(plain, row)) for row in db.execute(BRANCHES[branch].query).fetchall()]
+        return [tuple(map(plain, row)) for row in db.execute(query).fetchall()]
 
 
 def plain(value: Any) -> Any:
