@@ -109,6 +109,11 @@ class Distinct(Stateful):
         return self.schema.names
 
     @property
+    def keeps_order(self) -> bool:
+        """The rows that come for the first time do."""
+        return True
+
+    @property
     def kept(self) -> dict[str, str]:
         """Whole rows."""
         return {"columns": self.input.schema.nullable().ddl}

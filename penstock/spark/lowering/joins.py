@@ -16,6 +16,7 @@ from penstock.plan.operators.joins import LATE, Join, Paired
 from penstock.plan.physical.watermark_lag import lag_us
 from penstock.spark.lowering.context import Context, column, from_spark, known_to_spark, to_spark
 from penstock.spark.lowering.lower import lower
+from penstock.spark.lowering.partitioning import time_order
 from penstock.spark.lowering.side_outputs import divert_late_rows
 from penstock.spark.tasks.internal_columns import EVENT_TIME, PREFIX
 from penstock.windows import Window
@@ -90,12 +91,14 @@ def _start(time_us: Column, window: Window) -> Column:
 
 
 def _result(met: DataFrame, node: Join, context: Context) -> DataFrame:
-    """Give results their own columns, and their event time."""
+    """Give results their own columns, and their event time; those of a full join only have an order by time."""
     paired = node.paired
     given = [*_left_columns(paired), *(F.col(f"{R}row.{_quoted(n)}").alias(new) for n, new in paired.rest.items())]
     if node.event_time:
         time = F.col(f"{R if node.how == 'right' else L}time")
         given.append(from_spark(time, context, -_later_us(node)).alias(EVENT_TIME))
+    elif node.how == "full":
+        given.append(time_order(F.coalesce(F.col(f"{L}time"), F.col(f"{R}time"))))
     return met.select(*given)
 
 

@@ -18,10 +18,11 @@ from penstock.spark.lowering.buckets import bucketed_results, input_schema
 from penstock.spark.lowering.context import SPARK_TIME, Context, column, from_spark, window_name, with_spark_time
 from penstock.spark.lowering.fallible_expressions import checked
 from penstock.spark.lowering.lower import lower
+from penstock.spark.lowering.partitioning import carried_order
 from penstock.spark.lowering.python.aggregators import aggregated, collected, finished, folded, reduced, running
 from penstock.spark.lowering.side_outputs import divert_late_rows
 from penstock.spark.lowering.window_buckets import BEST, best_rows, in_buckets, ranked
-from penstock.spark.tasks.internal_columns import ASSIGNED_WINDOW, EVENT_TIME
+from penstock.spark.tasks.internal_columns import ASSIGNED_WINDOW, EVENT_TIME, ORDER
 from penstock.windows import Window
 
 
@@ -42,10 +43,17 @@ def _deduplicate(node: Deduplicate, context: Context, frame: DataFrame) -> DataF
 
 @lower.register
 def _distinct(node: Distinct, context: Context, frame: DataFrame) -> DataFrame:
-    """Let Spark store whole rows and compare their bits: so -0.0 has to be 0.0, to which it is equal."""
+    """Let Spark store whole rows and compare their bits: so -0.0 has to be 0.0, to which it is equal.
+
+    Spark passes on the first of equal rows that it meets: so it gets rows in their order, which it leaves to them.
+    """
     zeros = {name: F.lit(0.0) for name, kind in node.schema.types.items() if kind in ("float", "double")}
-    same = [_unsigned(name, zeros) for name in node.schema.names]
-    return context.counted(frame.select(*same).dropDuplicates(), node)
+    names = list(node.schema.names)
+    rows = frame.select(*(_unsigned(name, zeros) for name in names), *carried_order(frame, node))
+    if ORDER in rows.columns:
+        # The exchange is the one that Spark's operator needs.
+        rows = rows.repartition(*map(column, names)).sortWithinPartitions(ORDER)
+    return context.counted(rows.dropDuplicates(names), node)
 
 
 def _unsigned(name: str, zeros: dict[str, Column]) -> Column:

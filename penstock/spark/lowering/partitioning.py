@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 from penstock.contracts import ROW_KEY
 from penstock.plan.graph import upstream
 from penstock.plan.operators.node import Node
+from penstock.plan.operators.process import KeyedProcess
 from penstock.plan.operators.stateless import Write
 from penstock.plan.physical.determinism import replay_key
 from penstock.spark.lowering.context import column
@@ -39,10 +40,27 @@ def ordering(frame: DataFrame, write: Write) -> list[Column]:
         return []
     if ORDER in frame.columns:
         return [column(ORDER)]
-    # What Python computes for a bucket of keys comes key by key, in order.
-    stateful = next((node for node in upstream(write) if node.stateful), None)
-    by_time = EVENT_TIME in frame.columns and stateful is not None and not stateful.bucketed
+    stateful = _last_stateful(write)
+    # A process function emits the rows of its keys in an order of its own.
+    by_time = EVENT_TIME in frame.columns and stateful is not None and not isinstance(stateful, KeyedProcess)
     return [column(EVENT_TIME)] if by_time else []
+
+
+def carried_order(frame: DataFrame, node: Node) -> list[Column]:
+    """Return what a node whose results have no event time carries, so that they stay in the order of its input."""
+    if ORDER in frame.columns:
+        return [column(ORDER)]
+    by_time = EVENT_TIME in frame.columns and _last_stateful(*node.inputs) is not None
+    return [time_order(column(EVENT_TIME))] if by_time else []
+
+
+def time_order(time: Column) -> Column:
+    """Return the column that orders rows by this time."""
+    return F.unix_micros(time).alias(ORDER)
+
+
+def _last_stateful(*nodes: Node) -> Node | None:
+    return next((one for node in nodes for one in upstream(node) if one.stateful), None)
 
 
 def _sources(node: Node) -> set[Node]:

@@ -127,3 +127,54 @@ def test_the_last_of_several_windows_of_a_key_replaces_the_earlier_ones(
     outputs = [windows.select("k", "v").to(upserts), windows.to(ps.files(str(tmp_path / "all")))]
     ps.Pipeline("windows", *outputs).run(until="ended", checkpoint=tmp_path / "checkpoint", settings=settings)
     assert _upserted(tmp_path / "rows.db") == _last(numbers)
+
+
+def _newest(path: Path) -> ps.Sink:
+    return ps.table("newest", connection=f"sqlite:///{path}/rows.db", mode="upsert", key="k")
+
+
+def _run(stream: ps.Stream, path: Path, settings: Settings) -> dict[int, int]:
+    """Return the last row of each key that a stream wrote."""
+    pipeline = ps.Pipeline("order", stream.to(_newest(path)))
+    pipeline.run(until="ended", checkpoint=path / "checkpoint", settings=settings)
+    return _upserted(path / "rows.db")
+
+
+def test_different_rows_are_in_the_order_in_which_each_came_first(
+    numbers: Path, settings: Settings, tmp_path: Path
+) -> None:
+    distinct = ps.sql("SELECT DISTINCT k, v % 2500 AS v FROM numbers", numbers=_read(numbers))
+    files = f"read_csv('{numbers}/*.csv', header=false, names=['k', 'v'])"
+    firsts = f"SELECT k, v % 2500 AS v, min(v) AS first FROM {files} GROUP BY ALL"
+    expected = duckdb.sql(f"SELECT k, max_by(v, first) FROM ({firsts}) GROUP BY k").fetchall()
+    assert _run(distinct, tmp_path, at_parallelism(settings, 3)) == dict(expected)
+
+
+def _timed(numbers: Path) -> ps.Stream:
+    return _read(numbers).filter("v < 6000").with_columns(ts="timestamp_seconds(v)").event_time("ts", "1s")
+
+
+# Each has rows of a sink's key in many of its own keys.
+REGROUPED = {
+    "as-of join": lambda rows, other: rows.join_asof(other, "part"),
+    "sessions": lambda rows, other: (
+        rows.key_by("k", "part").window(ps.session("5s", max_length="1m")).aggregate(v="max(v)")
+    ),
+    "deduplication": lambda rows, other: (
+        rows.key_by("k", "part").window(ps.tumbling("1s")).aggregate(v="max(v)").deduplicate(["part", "v"], within="1s")
+    ),
+    "full join": lambda rows, other: rows.join(other, "part", how="full", within=("0s", "0s")),
+}
+
+
+@pytest.mark.parametrize(
+    "how", [how if "join" in how else pytest.param(how, marks=pytest.mark.slow) for how in REGROUPED]
+)
+def test_results_of_other_keys_than_the_sinks_are_ordered_by_event_time(
+    how: str, numbers: Path, settings: Settings, tmp_path: Path
+) -> None:
+    rows = _timed(numbers).with_columns(part="(v div 10) % 7")
+    other = _timed(numbers).select("ts", part="(v div 10) % 7", w="v")
+    results = REGROUPED[how](rows, other.filter("w % 10 = 0")).select("k", "v")
+    expected = {key: value for value in range(6000) for key in [value % KEYS]}
+    assert _run(results, tmp_path, at_parallelism(settings, 3)) == expected
