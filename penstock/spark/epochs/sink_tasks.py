@@ -15,18 +15,18 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 from penstock.contracts import Epoch, Sink
 from penstock.errors import PenstockError, SinkFailed, SparkFailed
 from penstock.spark.epochs.result_staging import ResultStaging, StagedPartition
 from penstock.spark.lowering.compile import Query, tagged
 from penstock.spark.lowering.partitioning import PARTITION, to_sink_partitions
+from penstock.spark.tasks.end_of_stream import InputCutShort
 from penstock.spark.tasks.packed_rows import unpacked
 from penstock.spark.tasks.spark_types import map_in_arrow
 from penstock.spark.tasks.staging import Staging
@@ -60,40 +60,10 @@ def _takes_rows_only(sink: Sink) -> bool:
     return sink.partitions is None and not sink.keyed and sink.row_removed is None
 
 
-class InputCutShort(Exception):
-    """The JVM's side of this task ended before it sent all rows: the task is lost, and another one repeats it."""
-
-
-class _ExactStream:
-    """A stream that gives as many bytes as it is asked for, or raises: an end of file is never an end of rows."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self.closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
-        if size > 0 and len(data) < size:
-            message = "Spark ended this task before all rows of its partition had arrived"
-            raise InputCutShort(message)
-        return data
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def _load_stream(self: ArrowStreamSerializer, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    yield from pa.ipc.open_stream(_ExactStream(stream))
-
-
-def require_end_of_stream() -> None:
-    """Have this worker's Arrow readers raise InputCutShort where a stream ends without its marker."""
-    ArrowStreamSerializer.load_stream = _load_stream  # type: ignore[method-assign]
-
-
+_IN_PIECES = (
+    "do not run the job again, and report this: a sink whose tasks commit (a table, a topic, your own with partitions) "
+    "may have the first piece, and would take it for all rows of the epoch"
+)
 _TOKENS = "output int, rows bigint, token binary"
 _TOKENS_ARROW = pa.schema([("output", pa.int32()), ("rows", pa.int64()), ("token", pa.binary())])
 
@@ -133,11 +103,6 @@ class Preparer:
     results: ResultStaging | None
     packed: Mapping[int, PackedOutput]
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # A worker is given this before it reads the first row.
-        require_end_of_stream()
-        self.__dict__.update(state)
-
     def frame(self, query: Query) -> DataFrame:
         """Add the last step to a query: each task passes its rows to a sink, or stages them."""
         frames = [self._output(query, number) for number in range(len(query.outputs))]
@@ -173,8 +138,8 @@ class Preparer:
         seen: set[tuple[int, int | None]] = set()
         for (output, partition), rows in groupby(self._split(batches), key=lambda part: part[:2]):
             if (output, partition) in seen:
-                message = f"the rows of output {output} came in pieces in one task"
-                raise SparkFailed(message, hint="no row may vanish, so the epoch is not committed: report this")
+                message = f"the rows of one partition for '{self.outputs[output][1]}' came in pieces in one task"
+                raise SparkFailed(message, hint=_IN_PIECES)
             seen.add((output, partition))
             yield from self._written(output, partition, (batch for *_, batch in rows))
 

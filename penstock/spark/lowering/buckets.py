@@ -31,6 +31,7 @@ from penstock.plan.physical.watermark_lag import lag_us
 from penstock.schema import Field, Schema
 from penstock.spark.lowering.context import SPARK_TIME, Context, column, known_to_spark, to_spark
 from penstock.spark.tasks.control_journal import MAX_WATERMARK
+from penstock.spark.tasks.end_of_stream import OfWholeInput
 from penstock.spark.tasks.internal_columns import EVENT_TIME, ORDER
 from penstock.spark.tasks.packed_rows import BLOB, BUCKET, MADE, PackedFrame, blob, in_packs, packed, unpacked
 from penstock.spark.tasks.spark_types import map_in_arrow, schema_of
@@ -231,8 +232,7 @@ def _ends_at(node: Node, context: Context) -> int:
 def _fired(timers: DataFrame, node: str) -> DataFrame:
     """Return a blob without rows for each bucket of a node whose timer fires now."""
     mine = timers.filter(F.col("node") == F.lit(node))
-    nothing = {"at": "timestamp", "data": "binary"}
-    nulls = [F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()]
+    nulls = [F.lit(None).cast(kind).alias(name) for name, kind in (("at", "timestamp"), ("data", "binary"))]
     return mine.select(
         F.col("bucket").alias(BUCKET),
         *nulls,
@@ -257,7 +257,7 @@ def _watermarked(results: DataFrame, context: Context) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class _Worker:
+class _Worker(OfWholeInput):
     """What a task needs: the step, and the shapes of what goes in and out."""
 
     step: Step

@@ -24,6 +24,7 @@ from penstock.settings import Settings
 from penstock.spark.session.jars import jars
 from penstock.spark.tasks.offset_files import newest_epoch, offset_log_entry, reached_offsets, read_offsets
 from penstock.spark.tasks.scan import Scan, ScanPartition, ScanReader
+from penstock.spark.tasks.spark_types import map_in_arrow
 from penstock.spark.tasks.task_context import current_epoch, current_partition
 from penstock.storage.folders import Folder
 
@@ -94,7 +95,7 @@ class KafkaConnectorReader:
         frame = connector_records(spark, scan.source, **limit)
         records = frame.select(*(F.col(name) for name in RECORDS if name in frame.columns))
         parse = _parser(replace(scan, source=_FetchedTopic(scan.source)))
-        return records.mapInArrow(parse, scan.output.nullable().ddl)
+        return map_in_arrow(records, parse, scan.output.nullable().ddl)
 
     def planned(self, query: Folder, messages: Folder) -> Offsets:
         """Return what Spark wrote to its offset log."""

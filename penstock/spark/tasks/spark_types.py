@@ -11,6 +11,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from penstock.schema import Field, Schema, ddl_name, parse_type
+from penstock.spark.tasks.end_of_stream import of_whole_input
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # For `to_json`, which writes milliseconds unless it is asked for more.
@@ -44,16 +45,17 @@ def map_in_arrow(frame: DataFrame, function: ArrowFunction, ddl: str) -> DataFra
     """Call a function on Arrow batches, whatever the columns are called."""
     names, plain = frame.columns, with_plain_names(frame)
     if plain is frame:
-        return frame.mapInArrow(function, ddl)
+        return frame.mapInArrow(of_whole_input(function), ddl)
 
     def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return function(batch.rename_columns(names) for batch in batches)
 
-    return plain.mapInArrow(renamed, ddl)
+    return plain.mapInArrow(of_whole_input(renamed), ddl)
 
 
 def array_function(fn: Callable[[Iterator[Any]], Iterator[pa.Array]], returned: str, *, inputs: int = 1) -> Any:
     """Make a generator of arrays a Spark function; Spark chooses the kind by the annotations."""
     taken = pa.Array if inputs == 1 else tuple[(pa.Array,) * inputs]  # type: ignore[misc]
-    fn.__annotations__ = {"rows": Iterator[taken], "return": Iterator[pa.Array]}  # type: ignore[valid-type]
-    return arrow_udf(fn, returned)  # type: ignore[call-overload]
+    whole = of_whole_input(fn)
+    whole.__annotations__ = {"rows": Iterator[taken], "return": Iterator[pa.Array]}  # type: ignore[valid-type]
+    return arrow_udf(whole, returned)  # type: ignore[call-overload]

@@ -6,19 +6,23 @@ import io
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 import penstock as ps
 from penstock.contracts import Epoch, Sink
 from penstock.settings import Settings
-from penstock.spark.epochs.sink_tasks import InputCutShort, _load_stream
+from penstock.spark.lowering.buckets import _Worker
 from penstock.spark.session.spark_session import session
+from penstock.spark.tasks.end_of_stream import InputCutShort, _load_stream
+from penstock.spark.tasks.spark_types import array_function, map_in_arrow
 
 BATCH, ROWS = 100, 1_000
 # Long rows: what a worker's buffers hold back would never reach the sink.
@@ -45,6 +49,45 @@ def test_a_stream_without_its_end_marker_raises_after_its_batches(batches: int) 
     assert len([next(read) for _ in range(batches)]) == batches
     with pytest.raises(InputCutShort):
         next(read)
+
+
+class _Frame:
+    """In place of a DataFrame: holds the function that it is given for its workers."""
+
+    def __init__(self, *columns: str) -> None:
+        self.columns = columns
+
+    def toDF(self, *names: str) -> _Frame:
+        return self
+
+    def mapInArrow(self, function: Any, ddl: str) -> Any:
+        return function
+
+
+def _of_bucket() -> Any:
+    unused: Any = None
+    return _Worker(unused, (), pa.schema([]), 0, "", "", "", unused, None).invoke
+
+
+IN_WORKERS: dict[str, Callable[[], Any]] = {
+    "rows": lambda: array_function(lambda rows: rows, "boolean").func,
+    "batches": lambda: map_in_arrow(cast("DataFrame", _Frame("id")), lambda rows: rows, SCHEMA),
+    "batches with odd names": lambda: map_in_arrow(cast("DataFrame", _Frame("a.b")), lambda rows: rows, SCHEMA),
+    "buckets": _of_bucket,
+}
+
+
+@pytest.mark.parametrize("kind", IN_WORKERS)
+def test_every_worker_that_stages_rows_requires_the_end_marker(
+    kind: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = cloudpickle.dumps(IN_WORKERS[kind]())
+    # As in a worker that starts; the test puts back what was there.
+    monkeypatch.setattr(ArrowStreamSerializer, "load_stream", lambda self, stream: pa.ipc.open_stream(stream))
+    assert len(list(ArrowStreamSerializer().load_stream(_stream(2, ended=False)))) == 2
+    cloudpickle.loads(sent)
+    with pytest.raises(InputCutShort):
+        list(ArrowStreamSerializer().load_stream(_stream(2, ended=False)))
 
 
 class InTask(Sink):
