@@ -8,6 +8,7 @@ A task that runs twice writes the same file twice.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -134,9 +135,9 @@ class Staging:
         return self.near or self.folder
 
     def files(self, number: int, prefix: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the files that tasks staged, in the order of their names."""
+        """Yield the files that tasks staged, in the order of their names, and those of one node by their tasks."""
         there = self._transient / str(number)
-        for name in there.names():
+        for name in sorted(there.names(), key=_by_number):
             if name.startswith(prefix) and (data := there.read(name)) is not None:
                 yield name, data
 
@@ -177,6 +178,15 @@ def rejected_rows(node: str, epoch: int, rows: list[tuple[str, dict[str, Any]]])
         ],
         schema=REJECTED.arrow,
     )
+
+
+def _by_number(name: str) -> tuple[list[str | int], str]:
+    """Return what orders names by the numbers in them: the files of task 10 come after those of task 2.
+
+    >>> sorted(["late=n=10.arrow", "late=n=2.arrow"], key=_by_number)
+    ['late=n=2.arrow', 'late=n=10.arrow']
+    """
+    return [int(part) if part.isascii() and part.isdecimal() else part for part in re.split(r"([0-9]+)", name)], name
 
 
 def _safe(part: str) -> str:
