@@ -252,9 +252,13 @@ class Sink(Connector):
 
     If `partitions` is a number, the sink has a ledger per partition: rows are distributed over that many partitions by
     their content, always in the same way, and `prepare` writes rows and ledger entry in one transaction, unless the
-    ledger already has the epoch. If the sink is `keyed` too, rows of one key arrive in order: by source, partition and
-    offset, or by event time after a stateful operator. `row_key` is an SQL expression; its value comes with each row,
-    as bytes in the column `ROW_KEY`. `row_removed` is an SQL condition; its value comes in the column `ROW_REMOVED`.
+    ledger already has the epoch.
+
+    If the sink is `keyed`, with `partitions` or without, the rows of one key arrive in one partition of an epoch, in
+    order: by source, partition and offset, or by event time after a stateful operator. Without `partitions` their
+    number is that of the cores, which may change from run to run. `row_key` is an SQL expression; its value comes with
+    each row, as bytes in the column `ROW_KEY`. `row_removed` is an SQL condition; its value comes in the column
+    `ROW_REMOVED`.
 
     To implement: `name`, `guarantee`, `prepare` and `commit`; for exactly once also `abort`, `committed` and
     `newest_epochs`.

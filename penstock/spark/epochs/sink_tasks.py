@@ -118,7 +118,7 @@ class Preparer:
         blobs = query.packed[number]
         if number in self.packed and blobs is not None:
             return blobs.frame.select("data")
-        return to_sink_partitions(query.frames[number], query.outputs[number])
+        return to_sink_partitions(query.frames[number], query.outputs[number], query.context.cores)
 
     def prepare_staged(
         self, spark: SparkSession, epoch: int, bounds: str, partitions: Sequence[StagedPartition]

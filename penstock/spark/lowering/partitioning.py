@@ -77,21 +77,23 @@ PARTITION = PREFIX + "partition"
 _NUMBER = PREFIX + "number"
 
 
-def to_sink_partitions(frame: DataFrame, write: Write) -> DataFrame:
+def to_sink_partitions(frame: DataFrame, write: Write, cores: int) -> DataFrame:
     """Split an output into as many partitions as its sink asks for; the rows of a key keep their order.
 
+    A keyed sink that asks for none gets one per core: its rows, too, must not be written by several tasks.
     An exchange returns the blocks of its tasks in any order, so ordered rows carry the column that orders them.
     """
     order = internal_columns(frame.columns)
-    if write.sink.partitions is None:
+    partitions = write.sink.partitions or (cores if write.sink.keyed else None)
+    if partitions is None:
         return frame.drop(*order)
     names = _partition_columns(frame, write)
-    number = F.pmod(F.xxhash64(*map(column, names)), F.lit(write.sink.partitions)) if names else F.lit(0)
+    number = F.pmod(F.xxhash64(*map(column, names)), F.lit(partitions)) if names else F.lit(0)
     numbered = frame.withColumn(PARTITION, number.cast("int"))
     if not write.sink.keyed:
-        return numbered.repartitionById(write.sink.partitions, PARTITION)
+        return numbered.repartitionById(partitions, PARTITION)
     numbered = numbered.withColumn(_NUMBER, F.monotonically_increasing_id())
-    partitioned = numbered.repartitionById(write.sink.partitions, PARTITION)
+    partitioned = numbered.repartitionById(partitions, PARTITION)
     return partitioned.sortWithinPartitions(*order, _NUMBER).drop(*order, _NUMBER)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import penstock as ps
@@ -178,3 +179,35 @@ def test_results_of_other_keys_than_the_sinks_are_ordered_by_event_time(
     results = REGROUPED[how](rows, other.filter("w % 10 = 0")).select("k", "v")
     expected = {key: value for value in range(6000) for key in [value % KEYS]}
     assert _run(results, tmp_path, at_parallelism(settings, 3)) == expected
+
+
+class Pieces(ps.Sink):
+    """A user's sink with a key and no ledger: it writes the rows of each task to a file."""
+
+    key = ("k",)
+
+    def __init__(self, folder: Path) -> None:
+        self.name, self.folder = "pieces", str(folder)
+        folder.mkdir()
+
+    def prepare(self, epoch: ps.Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> None:
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        Path(self.folder, f"{epoch.number}-{partition}.json").write_text(json.dumps(rows))
+
+    def commit(self, epoch: ps.Epoch, tokens: Sequence[Any]) -> None:
+        """Do nothing: rows may be written again."""
+
+
+def test_a_users_keyed_sink_without_partitions_gets_all_rows_of_a_key_in_one_task_and_in_order(
+    numbers: Path, settings: Settings, tmp_path: Path
+) -> None:
+    pipeline = ps.Pipeline("pieces", _read(numbers).to(Pieces(tmp_path / "out")))
+    on = at_parallelism(settings, 3)
+    pipeline.run(until="ended", checkpoint=tmp_path / "checkpoint", settings=on)
+    found = [json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()]
+    assert sum(map(len, found)) == ROWS
+    owners = [{row["k"] for row in rows} for rows in found]
+    assert sum(map(len, owners)) == KEYS
+    assert len(found) > 1
+    for rows in found:
+        assert [row["v"] for row in rows] == sorted(row["v"] for row in rows)
