@@ -33,6 +33,20 @@ def refuse_internal(name: str, action: str) -> None:
         raise LogError(ErrorCode.invalid_topic_exception, message)
 
 
+def refuse_reserved(name: str) -> None:
+    """Refuse a client's topic whose name is, or collides with, that of an internal topic."""
+    refuse_internal(name, "create")
+    internal = folded(name)
+    if internal in INTERNAL_TOPICS:
+        message = f"cannot create {name}: it differs only in '.' and '_' from the internal topic {internal}"
+        raise LogError(ErrorCode.invalid_topic_exception, message)
+
+
+def folded(name: str) -> str:
+    """Return the name under which Kafka has a topic's metrics, which no two topics share: it has no dots."""
+    return name.replace(".", "_")
+
+
 def check_internal_config(name: str, config: Mapping[str, str]) -> None:
     """Refuse settings under which an internal topic would lose records."""
     if name in INTERNAL_TOPICS and config.get("cleanup.policy") != "compact":

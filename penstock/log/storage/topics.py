@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from penstock.errors import SettingsError
 from penstock.kafka.compression import CODECS, Codec
-from penstock.log.configs.topic import INTERNAL_TOPICS, SETTINGS, checked_config, refuse_internal
+from penstock.log.configs.topic import INTERNAL_TOPICS, SETTINGS, checked_config, folded, refuse_reserved
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.storage.partition import LogConfig
 from penstock.log.storage.segments.files import write_atomically
@@ -105,22 +105,22 @@ class Topics(dict[str, Topic]):
     def check_new(self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False) -> None:
         """Refuse a topic that cannot be created; only the broker creates internal ones."""
         if not internal:
-            refuse_internal(name, "create")
+            refuse_reserved(name)
         if not is_topic_name(name):
             message = f"{name!r} is no topic name: letters, digits, '.', '_', '-', at most 249"
             raise LogError(ErrorCode.invalid_topic_exception, message)
         if name in self:
             raise LogError(ErrorCode.topic_already_exists, f"topic {name!r} exists")
-        self._refuse_collision(name)
+        if not internal:  # those are needed; earlier versions let clients create topics that collide with them
+            self._refuse_collision(name)
         if not 1 <= partitions <= _MOST_PARTITIONS:
             message = f"a topic has 1 to {_MOST_PARTITIONS} partitions, not {partitions}"
             raise LogError(ErrorCode.invalid_partitions, message)
         checked_config(config)
 
     def _refuse_collision(self, name: str) -> None:
-        # As in Kafka: metric names have no dots, so the two topics would share one.
-        folded = name.replace(".", "_")
-        other = next((each for each in self if "_" in folded and each.replace(".", "_") == folded), None)
+        same = folded(name)
+        other = next((each for each in self if "_" in same and folded(each) == same), None)
         if other is not None:
             message = f"topic {name!r} collides with {other!r}: they differ only in '.' and '_'"
             raise LogError(ErrorCode.invalid_topic_exception, message)

@@ -53,6 +53,11 @@ def created_by_a_client(folder: Path, name: str, config: dict[str, str] | None =
     path.write_text(path.read_text().replace('"internal": true', '"internal": false'))
 
 
+def look_alike(name: str) -> str:
+    """Return a name that collides with another in Kafka's metrics, which have no dots."""
+    return name.replace("_", ".").replace("..", "__", 1)
+
+
 def produced(broker: Still, topic: str) -> tuple[ErrorCode, str]:
     """Return what a client hears that produces to a topic, in version 8 of the request."""
     records = bytes(build_batch([Record(b"k", b"v")]))
@@ -88,6 +93,44 @@ def test_metadata_and_produce_do_not_create_an_internal_topic(tmp_path: Path, na
         assert name not in broker.store.topics
 
     tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_client_cannot_create_a_topic_that_collides_with_it(tmp_path: Path, name: str, validate_only: bool) -> None:
+    """The broker could not create its own after that, and no group could commit."""
+    alike = look_alike(name)
+
+    async def story(broker: Still, ask: Any) -> None:
+        asked = {"name": alike, "num_partitions": 1, "replication_factor": 1}
+        version = newest("create_topics")
+        (answer,) = (await ask("create_topics", version, topics=[asked], validate_only=validate_only)).topics
+        assert answer.error_code is ErrorCode.invalid_topic_exception
+        assert f"internal topic {name}" in answer.error_message
+        reply = await ask("metadata", newest("metadata"), topics=[{"name": alike}], allow_auto_topic_creation=True)
+        assert reply.topics[0].error_code is ErrorCode.invalid_topic_exception
+        assert alike not in broker.store.topics
+        await use_both(broker)
+
+    tell(tmp_path, story)
+
+
+def test_a_colliding_topic_of_an_earlier_version_stops_no_commits_and_can_be_deleted(tmp_path: Path, name: str) -> None:
+    alike = look_alike(name)
+    created_by_a_client(tmp_path, alike)
+
+    async def story(broker: Still, ask: Any) -> None:
+        await use_both(broker)
+        assert number(broker) == 7
+        assert produced(broker, alike)[0] is ErrorCode.none
+
+    async def later(broker: Still, ask: Any) -> None:
+        assert number(broker) == 7
+        assert broker.transactions.find("writer") is not None
+        (answer,) = (await ask("delete_topics", newest("delete_topics"), topics=[{"name": alike}])).responses
+        assert answer.error_code is ErrorCode.none
+
+    tell(tmp_path, story)
+    tell(tmp_path, later)
 
 
 def test_the_broker_creates_it_internal_and_compacted_and_says_so(tmp_path: Path, name: str) -> None:
