@@ -76,7 +76,8 @@ async def create_and_delete(tell: Narrator) -> None:
     await tell.send(PASSING, 2)
 
 
-STORIES = (produce_and_roll, fill_an_index, commit_offsets, compact, delete_old_records, transact, create_and_delete)
+# The first and every other one run in short (tests/conftest.py): only `transact` has transactions, as sinks do.
+STORIES = (transact, fill_an_index, commit_offsets, compact, delete_old_records, produce_and_roll, create_and_delete)
 
 
 async def everything(tell: Narrator) -> None:
