@@ -49,7 +49,8 @@ async def delete_acls(call: Call, request: Any) -> Fields:
     gone: set[Acl] = set()
     for each in request.filters:
         try:
-            found = _access(call, "ALTER").find(_filter(each))
+            # Each is reported by the first filter that deletes it.
+            found = [acl for acl in _access(call, "ALTER").find(_filter(each)) if acl not in gone]
             gone.update(found)
             results.append({**_error(None), "matching_acls": [{**_error(None), **_line(acl)} for acl in found]})
         except LogError as error:

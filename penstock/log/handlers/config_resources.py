@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -17,7 +17,7 @@ from penstock.log.configs.broker import (
 from penstock.log.configs.definition import Kind, Setting, Source
 from penstock.log.configs.topic import SETTINGS, checked_config
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.protocol.messages import Fields
+from penstock.log.protocol.messages import Fields, Lazy
 from penstock.log.request_context import CLUSTER, Call
 from penstock.log.storage.topics import Topic
 
@@ -63,7 +63,7 @@ class Resource(Protocol):
     def effective(self, name: str) -> str:
         """Return the effective value of a config."""
 
-    def entries(self) -> list[Fields]:
+    def entries(self) -> Collection[Fields]:
         """Return all configs for DescribeConfigs."""
 
     def change(self, config: Mapping[str, str], *, validate_only: bool) -> None:
@@ -81,9 +81,13 @@ def find_resource(call: Call, kind: int, name: str) -> Resource:
     raise LogError(ErrorCode.invalid_request, f"unknown config resource type {kind} of {name!r}")
 
 
-def topic_entries(topic: Topic, settings: DynamicSettings) -> list[Fields]:
+def topic_entries(topic: Topic, settings: DynamicSettings) -> Collection[Fields]:
     """Return all configs of a topic, each with its synonyms in order of precedence."""
-    return [_entry(name, each, _topic_values(topic, settings, name, each)) for name, each in SETTINGS.items()]
+
+    def entry(name: str) -> Fields:
+        return _entry(name, SETTINGS[name], _topic_values(topic, settings, name, SETTINGS[name]))
+
+    return Lazy(entry, SETTINGS)
 
 
 def _topic_values(topic: Topic, settings: DynamicSettings, name: str, setting: Setting) -> list[Value]:
@@ -143,7 +147,7 @@ class _TopicResource:
         topic = self._topic
         return topic.config.get(name, topic.defaults.get(name, SETTINGS[name].default or ""))
 
-    def entries(self) -> list[Fields]:
+    def entries(self) -> Collection[Fields]:
         return topic_entries(self._topic, self.call.broker.store.settings)
 
     def change(self, config: Mapping[str, str], *, validate_only: bool) -> None:
@@ -179,7 +183,7 @@ class _BrokerResource:
     def effective(self, name: str) -> str:
         return self.current().get(name, self._settings.cluster.get(name, BROKER_SETTINGS[name].default or ""))
 
-    def entries(self) -> list[Fields]:
+    def entries(self) -> Collection[Fields]:
         if not self.name:
             return [
                 _entry(name, BROKER_SETTINGS[name], [(name, value, Source.CLUSTER)])
@@ -230,11 +234,11 @@ class _GroupResource:
     def effective(self, name: str) -> str:
         return self.current().get(name, GROUP_SETTINGS[name].default or "")
 
-    def entries(self) -> list[Fields]:
-        return [self._entry(name, each) for name, each in GROUP_SETTINGS.items()]
+    def entries(self) -> Collection[Fields]:
+        return Lazy(self._entry, GROUP_SETTINGS)
 
-    def _entry(self, name: str, setting: Setting) -> Fields:
-        config = self.current()
+    def _entry(self, name: str) -> Fields:
+        config, setting = self.current(), GROUP_SETTINGS[name]
         own = [(name, config[name], Source.GROUP)] if name in config else []
         return _entry(name, setting, own or [(name, setting.default or "", Source.DEFAULT)])
 

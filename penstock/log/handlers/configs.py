@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.log.configs.definition import Kind, split_list
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.handlers.config_resources import Resource, find_resource
-from penstock.log.protocol.messages import Fields, distinct, given
+from penstock.log.protocol.messages import Fields, Lazy, distinct, given, grouped
 from penstock.log.request_context import CLUSTER, Call
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 Merge = Callable[[Resource, Any], Mapping[str, str]]
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+_MOST_GROUPS = 10_000  # of one request: any name is that of a group, which has at least the default configs
 _KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
@@ -25,21 +26,33 @@ async def describe_configs(call: Call, request: Any) -> Fields:
         hidden.add("synonyms")
     if not given(request, "include_documentation", False):
         hidden.add("documentation")
-    return {"results": [_describe(call, resource, hidden) for resource in distinct(request.resources)]}
+    asked = grouped(request.resources, lambda each: (each.resource_type, each.resource_name))
+    excess = sum(kind == GROUP for kind, _ in asked) > _MOST_GROUPS
+    return {"results": [_describe(call, *named, _keys(same), hidden, excess) for named, same in asked.items()]}
 
 
-def _describe(call: Call, asked: Any, hidden: set[str]) -> Fields:
-    answer: Fields = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+def _keys(asked: Sequence[Any]) -> set[str] | None:
+    if any(each.configuration_keys is None for each in asked):
+        return None
+    return {key for each in asked for key in each.configuration_keys}
+
+
+def _describe(call: Call, kind: int, name: str, keys: set[str] | None, hidden: set[str], excess: bool) -> Fields:
+    answer: Fields = {"resource_type": kind, "resource_name": name}
     try:
-        resource = find_resource(call, asked.resource_type, asked.resource_name)
+        if kind == GROUP and excess:
+            raise LogError(ErrorCode.policy_violation, f"more than {_MOST_GROUPS} groups: use several requests")
+        resource = find_resource(call, kind, name)
         resource.allow("DESCRIBE_CONFIGS")
         entries = resource.entries()
     except LogError as error:
         return {**answer, "error_code": error.code, "error_message": error.message}
-    keys = None if asked.configuration_keys is None else set(asked.configuration_keys)
-    wanted = [entry for entry in entries if keys is None or entry["name"] in keys]
-    shown = [{name: value for name, value in entry.items() if name not in hidden} for entry in wanted]
-    return {**answer, "configs": shown}
+    wanted = entries if keys is None else [entry for entry in entries if entry["name"] in keys]
+
+    def shown(entry: Fields) -> Fields:
+        return {name: value for name, value in entry.items() if name not in hidden}
+
+    return {**answer, "configs": Lazy(shown, wanted)}
 
 
 async def alter_configs(call: Call, request: Any) -> Fields:

@@ -100,6 +100,8 @@ def fetch(call: Call, frame: memoryview, at: int) -> None:
     if call.version >= TOPIC_IDS:
         names = call.broker.store.topics.names
         request.wanted[:] = [one._replace(topic=names.get(one.topic_id, "")) for one in request.wanted]
+    # As in Kafka the last entry of a partition counts: others would repeat its list of aborted transactions.
+    request.wanted[:] = {(one.named, one.partition): one for one in request.wanted}.values()
     _LongPoll(call, request).serve()
 
 

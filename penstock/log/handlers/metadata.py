@@ -14,6 +14,7 @@ from penstock.log.protocol.messages import Fields, distinct, given
 from penstock.log.request_context import CLUSTER, Call
 from penstock.log.storage.topics import Topic, is_topic_name
 
+Missing = tuple[str | None, Any, ErrorCode]  # name and id as in the request
 _TOPIC_OPERATIONS = {"READ": 3, "WRITE": 4, "CREATE": 5, "DELETE": 6, "ALTER": 7, "DESCRIBE": 8}
 _TOPIC_OPERATIONS |= {"DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11}
 _CLUSTER_OPERATIONS = {"CREATE": 5, "ALTER": 7, "DESCRIBE": 8, "CLUSTER_ACTION": 9, "DESCRIBE_CONFIGS": 10}
@@ -53,21 +54,23 @@ def topic_operations(call: Call, name: str) -> int:
     return call.allowed_operations(_TOPIC_OPERATIONS, "TOPIC", name)
 
 
-def _wanted(call: Call, request: Any) -> Iterable[Topic | tuple[str | None, Any, ErrorCode]]:
+def _wanted(call: Call, request: Any) -> Iterable[Topic | Missing]:
     topics = call.broker.store.topics
     asked = request.topics
     if asked is None or (call.version == 0 and not asked):
         return [topic for topic in topics.values() if call.allowed("DESCRIBE", "TOPIC", topic.name)]
-    return [_find(call, given(one, "name", None), given(one, "topic_id", None), request) for one in distinct(asked)]
+    found = (_find(call, given(one, "name", None), given(one, "topic_id", None), request) for one in distinct(asked))
+    # One topic can be asked for by its name, with any id beside it, and by its id.
+    return {one.name if isinstance(one, Topic) else one: one for one in found}.values()
 
 
-def _find(call: Call, name: str | None, topic_id: Any, request: Any) -> Topic | tuple[str | None, Any, ErrorCode]:
+def _find(call: Call, name: str | None, topic_id: Any, request: Any) -> Topic | Missing:
     topics = call.broker.store.topics
     if name is None:
-        found = next((topic for topic in topics.values() if topic.id == topic_id), None)
-        if found is None or not call.allowed("DESCRIBE", "TOPIC", found.name):
+        known = None if topic_id is None else topics.names.get(topic_id.bytes)
+        if known is None or not call.allowed("DESCRIBE", "TOPIC", known):
             return None, topic_id, ErrorCode.unknown_topic_id
-        return found
+        return topics[known]
     if not call.allowed("DESCRIBE", "TOPIC", name):
         return name, None, ErrorCode.topic_authorization_failed
     if name in topics:
@@ -80,7 +83,7 @@ def _find(call: Call, name: str | None, topic_id: Any, request: Any) -> Topic | 
     return _create(call, name)
 
 
-def _create(call: Call, name: str) -> Topic | tuple[str | None, Any, ErrorCode]:
+def _create(call: Call, name: str) -> Topic | Missing:
     if not (call.allowed("CREATE", "CLUSTER", CLUSTER) or call.allowed("CREATE", "TOPIC", name)):
         return name, None, ErrorCode.topic_authorization_failed
     try:
@@ -89,7 +92,7 @@ def _create(call: Call, name: str) -> Topic | tuple[str | None, Any, ErrorCode]:
         return name, None, error.code
 
 
-def _described(call: Call, topic: Topic | tuple[str | None, Any, ErrorCode], request: Any) -> Fields:
+def _described(call: Call, topic: Topic | Missing, request: Any) -> Fields:
     if not isinstance(topic, Topic):
         name, topic_id, code = topic
         return {"name": name, "topic_id": topic_id, "error_code": code, "topic_authorized_operations": _NOT_ASKED}

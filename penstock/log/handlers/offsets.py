@@ -11,7 +11,7 @@ from penstock.log.groups.classic.events import Commit
 from penstock.log.groups.classic.group import CONSUMER, State
 from penstock.log.groups.formats import Committed, OffsetKey
 from penstock.log.groups.offsets import TopicPartition
-from penstock.log.protocol.messages import Fields, distinct, given
+from penstock.log.protocol.messages import Fields, distinct, given, grouped
 from penstock.log.request_context import Call
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def topic_name(call: Call, topic: Any) -> str | None:
     return None if topic_id is None else call.broker.store.topics.names.get(topic_id.bytes)
 
 
-def unnamed(call: Call, request: Any) -> list[Any]:
-    """Return the topics of a request whose ids are unknown."""
-    return [topic for topic in request.topics or () if topic_name(call, topic) is None]
+def unnamed(call: Call, topics: Iterable[Any]) -> list[Any]:
+    """Return those of the topics of a request whose ids are unknown."""
+    return [topic for topic in topics if topic_name(call, topic) is None]
 
 
 def topic_fields(call: Call, name: str) -> Fields:
@@ -68,7 +68,8 @@ async def commit_offsets(call: Call, request: Any, event: Commit, write: Write, 
         now = call.broker.clock()
         expires = now + retention if retention >= 0 else -1
         error = await _try(write, {each: _committed(value, now, expires) for each, value in accepted.items()})
-    unknown = [_unknown(topic, [each.partition_index for each in topic.partitions]) for topic in unnamed(call, request)]
+    unnamed_topics = unnamed(call, request.topics)
+    unknown = [_unknown(topic, [each.partition_index for each in topic.partitions]) for topic in unnamed_topics]
     return {"topics": _topic_codes(call, codes | dict.fromkeys(accepted, error)) + unknown}
 
 
@@ -125,25 +126,32 @@ async def offset_fetch(call: Call, request: Any) -> Fields:
     """Return committed offsets; since v8 for several groups at once."""
     stable_only = given(request, "require_stable", False)
     if call.version >= 8:
-        return {"groups": [_fetched(call, group, stable_only) for group in distinct(request.groups)]}
-    return _fetched(call, request, stable_only)
+        groups = grouped(request.groups, lambda each: each.group_id).values()
+        return {"groups": [_fetched(call, same[0], _all_topics(same), stable_only) for same in groups]}
+    return _fetched(call, request, request.topics, stable_only)
 
 
-def _fetched(call: Call, asked: Any, stable_only: bool) -> Fields:
+def _all_topics(asked: Iterable[Any]) -> list[Any] | None:
+    if any(each.topics is None for each in asked):
+        return None
+    return [topic for each in asked for topic in each.topics]
+
+
+def _fetched(call: Call, asked: Any, asked_topics: Iterable[Any] | None, stable_only: bool) -> Fields:
     group_id = asked.group_id
     error = _unfetchable(call, asked)
-    if asked.topics is None:
+    if asked_topics is None:
         known = () if error else call.broker.groups.offsets.of(group_id)
         wanted = [each for each in known if call.allowed("DESCRIBE", "TOPIC", each[0])]
     else:
-        named = ((topic_name(call, topic), topic.partition_indexes) for topic in asked.topics)
+        named = ((topic_name(call, topic), topic.partition_indexes) for topic in asked_topics)
         wanted = distinct((name, index) for name, indexes in named if name is not None for index in indexes)
     topics: dict[str, list[Fields]] = {}
     for topic, partition in wanted:
         code = error or _unreadable(call, OffsetKey(group_id, topic, partition), stable_only)
         topics.setdefault(topic, []).append(_fetched_partition(call, group_id, topic, partition, code))
     replies = [{**topic_fields(call, topic), "partitions": partitions} for topic, partitions in topics.items()]
-    unknown = [_unknown(topic, topic.partition_indexes) for topic in unnamed(call, asked)]
+    unknown = [_unknown(topic, topic.partition_indexes) for topic in unnamed(call, asked_topics or ())]
     return {"group_id": group_id, "error_code": error, "topics": replies + unknown}
 
 

@@ -14,6 +14,11 @@ from penstock.log.protocol.messages import Fields
 from penstock.log.request_context import CLUSTER, Call
 from penstock.log.storage.topics import Topic
 
+_MOST_PARTITIONS = 10_000  # of one request, as in Kafka
+_TOO_MANY: Fields = {
+    "error_code": ErrorCode.policy_violation,
+    "error_message": f"the topics of one request have more than {_MOST_PARTITIONS} partitions: use several requests",
+}
 _DUPLICATE: Fields = {"error_code": ErrorCode.invalid_request, "error_message": "the topic is named more than once"}
 
 
@@ -22,12 +27,14 @@ async def create_topics(call: Call, request: Any) -> Fields:
     topics = {topic.name: topic for topic in request.topics}
     twice = _twice(topic.name for topic in request.topics)
     refused = [{**_DUPLICATE, "name": name, "num_partitions": -1} for name in twice]
+    if sum(min(max(_partitions(call, topic), 1), _MOST_PARTITIONS) for topic in topics.values()) > _MOST_PARTITIONS:
+        return {"topics": [{**_TOO_MANY, "name": name, "num_partitions": -1} for name in topics]}
     created = [_create(call, topic, request.validate_only) for name, topic in topics.items() if name not in twice]
     return {"topics": [*created, *refused]}
 
 
-def _twice(names: Iterable[str | None]) -> list[str]:
-    return [name for name, times in Counter(names).items() if name is not None and times > 1]
+def _twice(names: Iterable[str | None]) -> dict[str, int]:
+    return {name: times for name, times in Counter(names).items() if name is not None and times > 1}
 
 
 def _create(call: Call, asked: Any, validate_only: bool) -> Fields:
@@ -48,8 +55,7 @@ def _created(call: Call, asked: Any, validate_only: bool) -> Topic:
     if not (call.allowed("CREATE", "CLUSTER", CLUSTER) or call.allowed("CREATE", "TOPIC", asked.name)):
         raise LogError(ErrorCode.topic_authorization_failed)
     _check_assignments(call, asked)
-    partitions = len(asked.assignments) or asked.num_partitions
-    partitions = call.broker.default_partitions if partitions == -1 else partitions
+    partitions = _partitions(call, asked)
     if asked.replication_factor not in (-1, 1):
         message = f"replication factor {asked.replication_factor}: this log is a single node without replication"
         raise LogError(ErrorCode.invalid_replication_factor, message)
@@ -61,6 +67,11 @@ def _created(call: Call, asked: Any, validate_only: bool) -> Topic:
         defaults = call.broker.store.settings.topic_defaults
         return Topic(asked.name, UUID(int=0), partitions, checked_config(config), defaults=defaults)
     return call.broker.store.create_topic(asked.name, partitions, config)
+
+
+def _partitions(call: Call, asked: Any) -> int:
+    partitions: int = len(asked.assignments) or asked.num_partitions
+    return call.broker.default_partitions if partitions == -1 else partitions
 
 
 def _check_assignments(call: Call, asked: Any) -> None:

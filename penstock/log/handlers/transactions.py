@@ -221,13 +221,11 @@ def _is_listed(call: Call, request: Any, each: Transaction) -> bool:
 
 async def describe_producers(call: Call, request: Any) -> Fields:
     """Describe the producers of partitions."""
+    asked = by_topic(distinct((topic.name, index) for topic in request.topics for index in topic.partition_indexes))
     return {
         "topics": [
-            {
-                "name": topic.name,
-                "partitions": [_active(call, topic.name, index) for index in distinct(topic.partition_indexes)],
-            }
-            for topic in distinct(request.topics)
+            {"name": name, "partitions": [_active(call, name, index) for index in indexes]}
+            for name, indexes in asked.items()
         ]
     }
 

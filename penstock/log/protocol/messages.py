@@ -10,11 +10,11 @@ import dataclasses
 import struct
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
@@ -26,6 +26,7 @@ from penstock.log.protocol.cursor import Cursor
 
 Fields = Mapping[str, Any]
 T = TypeVar("T")
+K = TypeVar("K")
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "error_code": ErrorCode,
     "timedelta_i32": lambda ms: timedelta(milliseconds=ms),
@@ -55,8 +56,42 @@ def given(request: Any, name: str, default: Any) -> Any:
 
 
 def distinct(elements: Iterable[T]) -> list[T]:
-    """Return each element once, in order: one that is repeated thousands of times is processed once."""
+    """Return each element once, in order: one that is repeated thousands of times is processed once.
+
+    Elements with fields that do not change the answer are never the same. Those are compared by what is answered: a
+    topic, a partition, a group.
+    """
     return list(dict.fromkeys(elements))
+
+
+def grouped(elements: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the elements by what each asks for, in order: that is answered once for all of them."""
+    found: dict[K, list[T]] = {}
+    for each in elements:
+        found.setdefault(key(each), []).append(each)
+    return found
+
+
+class Lazy(Generic[T]):
+    """An array of a reply whose elements are made while it is encoded: all at once they take ten times its size."""
+
+    __slots__ = ("_items", "_make")
+
+    def __init__(self, make: Callable[[Any], T], items: Collection[Any]) -> None:
+        self._make = make
+        self._items = items
+
+    def __len__(self) -> int:
+        """Return how many elements there are."""
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        """Make the elements one by one."""
+        return map(self._make, self._items)
+
+    def __contains__(self, item: object) -> bool:
+        """Return whether an element is equal to a value."""
+        return any(each == item for each in self)
 
 
 def read_request(api: Api, version: int, body: bytes | memoryview) -> Any:
@@ -111,7 +146,7 @@ def _converter(field: dataclasses.Field[Any], hint: Any) -> Callable[[Any], Any]
     inner = _without_none(hint)
     if typing.get_origin(inner) is tuple:
         item = _one(_without_none(typing.get_args(inner)[0]), field.metadata.get("kafka_type"))
-        return lambda values: tuple(map(item, values))
+        return lambda values: Lazy(item, values) if values else ()
     return _one(inner, field.metadata.get("kafka_type"))
 
 

@@ -186,6 +186,14 @@ def test_acls_are_created_described_and_deleted(broker: Broker, root: Client, ve
     assert [each.operation for each in root.ask("describe_acls", version, **EVERYTHING).resources[0].acls] == [3]
 
 
+def test_an_acl_is_reported_by_the_first_filter_that_deletes_it(root: Client) -> None:
+    root.ask("create_acls", 3, creations=[READ_ORDERS, {**READ_ORDERS, "operation": 4}])
+    filters = [{**EVERYTHING, "operation": 4}, EVERYTHING, {**EVERYTHING, "host_filter": "*"}]
+    gone = root.ask("delete_acls", 3, filters=filters)
+    assert [[each.operation for each in result.matching_acls] for result in gone.filter_results] == [[4], [3], []]
+    assert root.ask("describe_acls", 3, **EVERYTHING).resources == ()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
