@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.contracts import Epoch, Sink
+from penstock.contracts import Epoch, Sink, answers_committed
 from penstock.schema import Schema
 
 Row = dict[str, Any]
 SCHEMA = "id bigint, word string"
 _LINEAGE = "suite"
+_BOUNDS, _OTHER = "0" * 32, "1" * 32
 
 
 class _Torn(Exception):
@@ -33,6 +35,7 @@ def check_sink(make: Callable[[], Sink], read_back: Callable[[], Iterable[Row]])
     if sink.guarantee != "at_most_once":
         steps += [suite.takes_a_replay, suite.takes_a_second_try_of_a_task, suite.goes_on_after_a_crash]
         steps += [suite.aborts, suite.commits_twice, suite.keeps_sinks_apart, suite.starts_a_new_lineage]
+        steps += [suite.skips_no_other_input]
     for step in steps:
         step()
 
@@ -44,6 +47,8 @@ class _Suite:
         self.make, self.read_back, self.name = make, read_back, name
         self.expected: list[Row] = []
         self._ids, self._epochs = itertools.count(1), itertools.count()
+        sink = self._opened()
+        self._by_input = sink.newest_epochs(_LINEAGE, name) is None and not answers_committed(sink)
 
     def writes_an_epoch(self) -> None:
         """Rows of an epoch can be read after its commit."""
@@ -102,14 +107,29 @@ class _Suite:
         """Two sinks of one pipeline have the same epoch numbers."""
         number = next(self._epochs)
         for name in (self.name, f"{self.name}-late"):
-            self._write(self._opened(name), Epoch(_LINEAGE, name, number), self._rows(1))
+            self._write(self._opened(name), self._named(_LINEAGE, name, number), self._rows(1))
         self._check("two sinks wrote the same epoch")
 
     def starts_a_new_lineage(self) -> None:
         """A fork counts its epochs from the start."""
         sink = self._opened(lineage="fork")
-        self._write(sink, Epoch("fork", self.name, 0), self._rows(2))
+        self._write(sink, self._named("fork", self.name, 0), self._rows(2))
         self._check("a new lineage began")
+
+    def skips_no_other_input(self) -> None:
+        """With an older checkpoint other rows come under a number that was used: the job must see it, or write them."""
+        epoch = self._epoch()
+        self._write(self._opened(), epoch, self._rows(2))
+        other, sink = replace(epoch, bounds=_OTHER), self._opened()
+        newest = sink.newest_epochs(epoch.lineage, epoch.sink)
+        if newest is not None and sink.guarantee == "exactly_once":
+            assert newest.get(epoch.number) == epoch.bounds, (
+                f"{self.name}: newest_epochs() returned {dict(newest)} after epoch {epoch.number} with bounds "
+                f"{epoch.bounds!r} was written"
+            )
+        elif not sink.committed(other):
+            self._write(sink, other, self._rows(2))
+            self._check("an epoch's number was used for other input")
 
     def raises_what_rows_raise(self) -> None:
         """An error of the rows stops the task; a sink that is exactly once shows none of them."""
@@ -137,7 +157,11 @@ class _Suite:
         return sink
 
     def _epoch(self) -> Epoch:
-        return Epoch(_LINEAGE, self.name, next(self._epochs))
+        return self._named(_LINEAGE, self.name, next(self._epochs))
+
+    def _named(self, lineage: str, name: str, number: int) -> Epoch:
+        """Name an epoch as the epoch writer does."""
+        return Epoch(lineage, name, number, _BOUNDS, self._by_input)
 
     def _rows(self, count: int) -> list[Row]:
         rows = [{"id": (number := next(self._ids)), "word": f"word {number}"} for _ in range(count)]

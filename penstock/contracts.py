@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from penstock.errors import BadValue
+from penstock.errors import BadValue, LedgerAhead
 from penstock.schema import Field, Schema
 
 if TYPE_CHECKING:
@@ -59,21 +59,29 @@ REJECTED = Schema(
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of one sink; `id` is the same whenever the epoch is replayed, and is never reused.
+    """One epoch of one sink; `id` is the same whenever the epoch is replayed.
 
     `bounds` identifies the input of the epoch: a digest of the offsets up to which it reads each source. A ledger
     stores it next to the number, so that a checkpoint restored from an older copy is detected (`Sink.newest_epochs`).
+
+    A job never gives an id to other rows. Where it can ask the ledger (`committed`, `newest_epochs`), it stops before
+    that; otherwise `by_input` is set, and the id contains the bounds.
+
+    >>> Epoch("a1", "out", 7, "c0ffee").id, Epoch("a1", "out", 7, "c0ffee", by_input=True).id
+    ('a1-out-7', 'a1-out-7-c0ffee')
     """
 
     lineage: str
     sink: str
     number: int
     bounds: str = ""
+    by_input: bool = False
 
     @property
     def id(self) -> str:
-        """Lineage, sink and number as one string."""
-        return f"{self.lineage}-{self.sink}-{self.number}"
+        """Lineage, sink and number as one string, and the bounds if `by_input` is set."""
+        named = f"{self.lineage}-{self.sink}-{self.number}"
+        return f"{named}-{self.bounds}" if self.by_input and self.bounds else named
 
 
 @dataclass(frozen=True)
@@ -336,9 +344,31 @@ class Sink(Connector):
         """Return the newest epoch in the ledger with its bounds, one for each partition if `partitions` is set.
 
         Called once when a job starts, after `bind_lineage`: if the ledger has epochs that the checkpoint does not know,
-        the job stops. Return None if the ledger does not know; then `committed` is called for the next epoch.
+        the job stops. Return None if the ledger does not know; then `committed` is called for each new epoch.
         """
         return None
+
+
+def answers_committed(sink: Sink) -> bool:
+    """Return whether a sink implements `committed`."""
+    return getattr(sink.committed, "__func__", None) is not Sink.committed
+
+
+def refuse_other_input(where: str, number: int, known: str, bounds: str) -> None:
+    """Raise LedgerAhead if a ledger has this epoch with other bounds: it must not be taken for written."""
+    if not same_input(known, bounds):
+        message = f"{where}: its ledger has epoch {number} with other input than it has now"
+        hint = "the checkpoint is an older copy, or its newest files are lost: run the job again, it says what to do"
+        raise LedgerAhead(message, hint=hint)
+
+
+def same_input(bounds: str, other: str) -> bool:
+    """Return whether two digests may be of the same input: earlier versions stored the first half of it, or nothing.
+
+    >>> same_input("c0ffee", "c0ffee00"), same_input("", "c0ffee"), same_input("c0ffee", "decaff00")
+    (True, True, False)
+    """
+    return bounds.startswith(other) or other.startswith(bounds)
 
 
 @runtime_checkable

@@ -84,6 +84,17 @@ class Swallowing(Forgetful):
         return to_ipc(kept)
 
 
+class ByNumber(Forgetful):
+    """A sink whose ledger has numbers only, and that cannot be asked."""
+
+    newest = -1
+
+    def commit(self, epoch: ps.Epoch, tokens: Sequence[bytes]) -> None:
+        if epoch.number > self.newest or epoch.lineage == "fork" or epoch.sink != self.name:
+            super().commit(epoch, tokens)
+        self.newest = max(self.newest, epoch.number)
+
+
 def test_files(tmp_path: Path) -> None:
     def read() -> list[dict[str, Any]]:
         return [row for path in tmp_path.glob("out/*.parquet") for row in pq.read_table(path).to_pylist()]
@@ -161,4 +172,10 @@ def test_a_sink_that_keeps_less_than_it_says_is_found_out() -> None:
 def test_a_sink_that_swallows_errors_is_found_out() -> None:
     sink = Swallowing()
     with pytest.raises(AssertionError, match="swallowed the error"):
+        check_sink(lambda: sink, lambda: sink.rows)
+
+
+def test_a_sink_that_would_skip_other_rows_under_an_older_number_is_found_out() -> None:
+    sink = ByNumber()
+    with pytest.raises(AssertionError, match=r"after an epoch's number was used for other input rows are missing"):
         check_sink(lambda: sink, lambda: sink.rows)

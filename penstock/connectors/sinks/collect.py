@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +40,7 @@ class CollectSink(Sink):
     def __init__(self) -> None:
         self.name = "collect"
         self._epochs: dict[str, tuple[int, list[dict[str, Any]]]] = {}
+        self._newest: dict[tuple[str, str], Epoch] = {}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -60,7 +61,13 @@ class CollectSink(Sink):
         if not self.committed(epoch):
             rows = [row for token in tokens for batch in from_ipc(token) for row in batch.to_pylist()]
             self._epochs[epoch.id] = (epoch.number, rows)
+            self._newest[epoch.lineage, epoch.sink] = epoch
 
     def committed(self, epoch: Epoch) -> bool:
         """Return whether the epoch was added before."""
         return epoch.id in self._epochs
+
+    def newest_epochs(self, lineage: str, sink: str) -> Mapping[int, str]:
+        """Return the epoch that was added last."""
+        newest = self._newest.get((lineage, sink))
+        return {newest.number: newest.bounds} if newest else {}

@@ -186,7 +186,7 @@ _PARSERS: dict[str, Callable[[bytes], Any]] = {
     RECORD.pattern: lambda content: Totals(**json.loads(content)),
     r"sources/[^/]+/started": float,
     r"sources/[^/]+/reader": _one_of("penstock", "spark"),
-    r"sources/[^/]+/released|staged/[^/]+/begun": int,
+    r"sources/[^/]+/released|staged/[^/]+/(begun|by-input)": int,
 }
 
 

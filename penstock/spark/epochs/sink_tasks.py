@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.contracts import Epoch, Sink
+from penstock.contracts import Sink
 from penstock.errors import PenstockError, SinkFailed, SparkFailed
+from penstock.spark.epochs.epoch_names import EpochNames
 from penstock.spark.epochs.result_staging import ResultStaging, StagedPartition
 from penstock.spark.lowering.compile import Query, tagged
 from penstock.spark.lowering.partitioning import PARTITION, to_sink_partitions
@@ -68,11 +69,6 @@ _TOKENS = "output int, rows bigint, token binary"
 _TOKENS_ARROW = pa.schema([("output", pa.int32()), ("rows", pa.int64()), ("token", pa.binary())])
 
 
-def epoch_of(lineage: str, query: str, sink: str, number: int, bounds: str = "") -> Epoch:
-    """Name an epoch of a sink; two queries of one pipeline number theirs apart, and no sink's name has a "@"."""
-    return Epoch(lineage, sink if query == "final" else f"{sink}@{query}", number, bounds)
-
-
 @dataclass(frozen=True)
 class Prepared:
     """What a task prepared for one output: how many rows, and the sink's token."""
@@ -96,8 +92,7 @@ class Preparer:
 
     outputs: tuple[tuple[Sink, str], ...]
     nodes: tuple[str, ...]
-    query: str
-    lineage: str
+    epochs: EpochNames
     staging: Staging
     started: int
     results: ResultStaging | None
@@ -184,7 +179,7 @@ class Preparer:
                 number, f"write={name}={partition}", {self.nodes[output]: {"dropped": counter.rows}}
             )
             return
-        epoch = epoch_of(self.lineage, self.query, name, number, bounds)
+        epoch = self.epochs.of(name, number, bounds)
         try:
             with failures(sink, name, "take the rows"):
                 token = sink.prepare(epoch, partition, counter)

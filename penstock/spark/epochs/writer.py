@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from penstock.plan.operators.row_expressions import fallible_expressions
 from penstock.plan.operators.stateless import Write
 from penstock.plan.physical.determinism import nondeterministic_upstream
 from penstock.report import Progress
+from penstock.spark.epochs.epoch_names import EpochNames, first_by_input
 from penstock.spark.epochs.late_output_nodes import add_keys, apply_nodes
 from penstock.spark.epochs.latency import latency_ms
 from penstock.spark.epochs.ledgers import Ledgers, sync_offsets
@@ -31,7 +33,7 @@ from penstock.spark.epochs.partition_watermarks import PartitionTimes, grown_sta
 from penstock.spark.epochs.result_staging import ResultStaging, SealedEpoch, Tables
 from penstock.spark.epochs.row_accounting import RowCounts, account_rows, node_totals
 from penstock.spark.epochs.running_query import DroppedRows, SparkWatermark
-from penstock.spark.epochs.sink_tasks import Prepared, Preparer, epoch_of, failures, packed_outputs, run_tasks
+from penstock.spark.epochs.sink_tasks import Prepared, Preparer, failures, packed_outputs, run_tasks
 from penstock.spark.epochs.timers import PendingTimers
 from penstock.spark.lowering.compile import Query
 from penstock.spark.lowering.job_storage import JobStorage
@@ -55,6 +57,7 @@ class EpochWriter:
         self.staging.clear(PLANNING)
         self.staging.forget_errors()
         self.lineage, self.confirm = checkpoint.lineage, checkpoint.confirm
+        self.epochs = EpochNames(self.lineage, query.name)
         self.records = TotalsLog(checkpoint.records(query.name), checkpoint.retention, checkpoint.ids)
         self.timers = PendingTimers(checkpoint.folder, query.name)
         self.observed = observed
@@ -74,8 +77,11 @@ class EpochWriter:
         for sink, name in self._sinks():
             with failures(sink, name, "go on"):
                 sink.bind_lineage(self.lineage, self._of(name, -1).sink)
-        self.planned = checkpoint.query(query.name)
-        self.ledgers = Ledgers(self.planned, checkpoint.root, self._sinks(), self._of)
+        self.planned, started = checkpoint.query(query.name), self.staging.last_started()
+        self.ledgers = Ledgers(self.planned, checkpoint.root, self._sinks(), self.epochs, started)
+        if self.ledgers.unasked:
+            first = first_by_input(self.staging, self.ledgers.newest)
+            self.epochs = replace(self.epochs, by_input=frozenset(self.ledgers.unasked), first=first)
         self.results = (
             ResultStaging(self.staging.folder / "outbox")
             if any(map(nondeterministic_upstream, query.outputs))
@@ -86,9 +92,8 @@ class EpochWriter:
         self.after_late = _after_late(self.graph)
         outputs = tuple((write.sink, self.graph.own_name(write)) for write in query.outputs)
         nodes = tuple(map(self.graph.name, query.outputs))
-        started = self.staging.last_started()
         packed = packed_outputs(query)
-        self.preparer = Preparer(outputs, nodes, query.name, self.lineage, self.staging, started, self.results, packed)
+        self.preparer = Preparer(outputs, nodes, self.epochs, self.staging, started, self.results, packed)
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Run one epoch."""
@@ -109,7 +114,7 @@ class EpochWriter:
         self.staging.clear(number)
         outputs = [(sink, self._of(name, number)) for sink, name in self.preparer.outputs]
         skip = [self._has(sink, epoch) for sink, epoch in outputs]
-        if any(sink.guarantee == "at_most_once" for sink, _ in self._sinks()):
+        if self.ledgers.asked or any(sink.guarantee == "at_most_once" for sink, _ in self._sinks()):
             self.staging.mark_started(number)
         prepared, late, rejected = self._computed(frame, number)
         self.confirm()
@@ -126,7 +131,7 @@ class EpochWriter:
     def _settle_bounds(self, number: int) -> str:
         """Fix what the epoch reads, before any task can commit it: it agrees with all ledgers, and is durable."""
         bounds = self.ledgers.planned(number) or ""
-        self.ledgers.check(number, bounds)
+        self.ledgers.start(number, bounds)
         sync_offsets(self.planned, number)
         self.query.context.spark.sparkContext.setLocalProperty(BOUNDS, bounds)
         return bounds
@@ -250,7 +255,7 @@ class EpochWriter:
             yield self.graph.rejected_to, self.graph.rejected_to.name
 
     def _of(self, sink: str, number: int) -> Epoch:
-        return epoch_of(self.lineage, self.query.name, sink, number, self.bounds)
+        return self.epochs.of(sink, number, self.bounds)
 
     def _record(self, number: int, rows: dict[str, int], seconds: float) -> None:
         mine, here = self.query.owned, set(self.query.context.nodes)

@@ -48,12 +48,21 @@ class Staging:
         self._transient.remove(str(number))
 
     def mark_started(self, number: int) -> None:
-        """Record durably that an epoch has started: a later run must not write it."""
+        """Record durably that an epoch has started: from now on sinks may have it."""
         self.folder.write("begun", str(number).encode())
 
     def last_started(self) -> int:
         """Return the last epoch that an earlier run started, or -1."""
         return int(self.folder.read("begun") or -1)
+
+    def mark_by_input(self, number: int) -> None:
+        """Record durably from which epoch on ids of epochs may contain their bounds."""
+        self.folder.write("by-input", str(number).encode())
+
+    def first_by_input(self) -> int | None:
+        """Return from which epoch on ids of epochs may contain their bounds, if that was recorded."""
+        found = self.folder.read("by-input")
+        return int(found) if found else None
 
     def put(self, number: int, name: str, data: bytes) -> None:
         """Write a file atomically; a crash makes the epoch run again, so it need not survive one."""

@@ -125,6 +125,34 @@ def test_an_older_copy_of_a_checkpoint_is_refused_and_can_be_restored_as_a_new_l
     assert set(read()) == set(range(4 * ROWS))
 
 
+def test_an_epoch_that_checkpoint_and_ledger_know_with_other_input_is_refused(
+    settings: Settings, tmp_path: Path
+) -> None:
+    to, read = _files(tmp_path)
+    pipeline, where = ps.Pipeline("other", _rows(tmp_path).to(to)), tmp_path / "checkpoint"
+
+    def run(*fed: int) -> None:
+        for number in fed:
+            _feed(tmp_path, number)
+        pipeline.run(until="drained", checkpoint=where, settings=settings)
+
+    run(0)
+    for name in ("checkpoint", "out"):
+        shutil.copytree(tmp_path / name, tmp_path / f"{name}-older")
+    run(1)
+    shutil.copytree(tmp_path / "out", tmp_path / "out-newer")
+    for name in ("checkpoint", "out"):
+        shutil.rmtree(tmp_path / name)
+        shutil.copytree(tmp_path / f"{name}-older", tmp_path / name)
+    run(2)
+    _remove(_query(tmp_path) / "commits", "1")
+    shutil.rmtree(tmp_path / "out")
+    shutil.copytree(tmp_path / "out-newer", tmp_path / "out")
+    with pytest.raises(LedgerAhead, match="has epoch 1 with other input than checkpoint"):
+        run()
+    assert sorted(read()) == list(range(2 * ROWS))
+
+
 @pytest.fixture(scope="module")
 def stopped(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
     """A windowed job whose last epoch had no rows: it only closed windows. Returns what brings it back as it was."""
@@ -187,33 +215,37 @@ def test_an_epoch_with_lost_offsets_and_commit_is_not_planned_again(
 
 
 class Watching(Sink):
-    """Notes which epochs' offsets were synced to disk before it commits."""
+    """Notes what was synced to disk, by a log of it, before a task gets its rows."""
 
     guarantee = "exactly_once"
-    synced: list[str] = []
-    before_commit: dict[int, list[str]] = {}
+    before_rows: dict[int, list[str]] = {}
 
-    def __init__(self) -> None:
-        self.name = "watching"
+    def __init__(self, log: Path) -> None:
+        self.name, self.log = "watching", log
 
-    def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> int:
-        return sum(batch.num_rows for batch in batches)
+    def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> list[str]:
+        # A sink may commit here: tables and topics do.
+        synced = self.log.read_text().splitlines()
+        for _ in batches:
+            pass
+        return synced
 
     def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
-        self.before_commit[epoch.number] = list(self.synced)
+        self.before_rows[epoch.number] = min(tokens, key=len)
 
 
-def test_the_offsets_of_an_epoch_are_durable_before_a_sink_commits_it(
+def test_the_offsets_of_an_epoch_are_durable_before_a_task_or_the_driver_commits_it(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fsync = os.fsync
+    fsync, log = os.fsync, tmp_path / "synced"
 
     def noted(handle: int) -> None:
-        Watching.synced.append(os.readlink(f"/proc/self/fd/{handle}"))
         fsync(handle)
+        with log.open("a") as file:
+            file.write(os.readlink(f"/proc/self/fd/{handle}") + "\n")
 
     monkeypatch.setattr(os, "fsync", noted)
-    pipeline, where = ps.Pipeline("durable", _rows(tmp_path).to(Watching())), tmp_path / "checkpoint"
+    pipeline, where = ps.Pipeline("durable", _rows(tmp_path).to(Watching(log))), tmp_path / "checkpoint"
     _feed(tmp_path, 0)
     run = pipeline.start(checkpoint=where, settings=settings)
     run.process_available()
@@ -222,10 +254,10 @@ def test_the_offsets_of_an_epoch_are_durable_before_a_sink_commits_it(
     run.stop()
     run.wait()
     offsets = str(where / "queries" / "final" / "offsets")
-    assert set(Watching.before_commit) >= {0, 1}
-    for number, synced in Watching.before_commit.items():
-        assert f"{offsets}/{number}" in synced
-        assert offsets in synced
+    assert set(Watching.before_rows) >= {0, 1}
+    for number, synced in Watching.before_rows.items():
+        content = [synced.index(f"{offsets}/{name}") for name in (number, f".{number}.crc")]
+        assert offsets in synced[max(content) :], "the names are synced after what they name"
 
 
 # In short rows are cut in three on the session that all tests share, without a third core.
