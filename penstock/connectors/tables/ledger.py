@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.connectors.tables.database import Session, quoted
-from penstock.contracts import Epoch
+from penstock.contracts import Epoch, refuse_other_input
 from penstock.errors import SinkFailed
 
 NAME = "penstock_ledger"
@@ -54,12 +54,14 @@ class Ledger:
         lock = (
             f"INSERT INTO {quoted(self.name)} (lineage, sink, partition, partitions, epoch) VALUES (?, ?, ?, ?, -1) "
             "ON CONFLICT (lineage, sink, partition) DO UPDATE SET partition = excluded.partition "
-            "RETURNING epoch, partitions"
+            "RETURNING epoch, partitions, bounds"
         )
-        ((newest, known),) = session.execute(lock, epoch.lineage, epoch.sink, partition, partitions)
+        ((newest, known, bounds),) = session.execute(lock, epoch.lineage, epoch.sink, partition, partitions)
         if known != partitions:
             message = f"{self.table}: {NAME} has {known} partitions of it, but rows come in {partitions}"
             raise SinkFailed(message, hint="run the job again: it then uses the number of partitions in the ledger")
+        if int(newest) == epoch.number:
+            refuse_other_input(f"table {self.table}", epoch.number, bounds, epoch.bounds)
         return int(newest) >= epoch.number
 
     def record(self, session: Session, epoch: Epoch, partition: int) -> None:

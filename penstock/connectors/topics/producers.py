@@ -18,6 +18,7 @@ from penstock.connectors.topics.client_errors import SECONDS, translated
 from penstock.connectors.topics.connection import Connection
 from penstock.connectors.topics.ledger import Entry, SinkPartition
 from penstock.connectors.topics.payloads import Records
+from penstock.contracts import refuse_other_input
 from penstock.errors import PenstockError, SinkFailed
 
 # A producer connects once per process: Spark's workers live longer than their tasks.
@@ -150,7 +151,7 @@ class TransactionalWriter:
 
         The ledger entry is sent first: its response shows whether this producer is fenced, before a row is read.
         """
-        self._check_partitions(entry)
+        self._refuse_mismatch(entry)
         if self.newest >= entry.epoch:
             return True
         try:
@@ -223,8 +224,12 @@ class TransactionalWriter:
         assert isinstance(found, SinkFailed)
         return found
 
-    def _check_partitions(self, entry: Entry) -> None:
-        if self._entry is not None and self._entry.partitions != entry.partitions:
+    def _refuse_mismatch(self, entry: Entry) -> None:
+        if self._entry is None:
+            return
+        if self._entry.epoch == entry.epoch:
+            refuse_other_input(f"topic {self.target.topic}", entry.epoch, self._entry.bounds, entry.bounds)
+        if self._entry.partitions != entry.partitions:
             message = (
                 f"{self.target.topic}: its ledger knows {self._entry.partitions} partitions of these rows, "
                 f"and they come in {entry.partitions}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,8 @@ import penstock as ps
 from penstock.connectors.catalog import sink_from_spec
 from penstock.connectors.tables.sink import TableSink
 from penstock.contracts import ROW_REMOVED
-from penstock.errors import BadSchema, BadValue, SettingsError, SinkFailed
+from penstock.errors import BadSchema, BadValue, LedgerAhead, SettingsError, SinkFailed
+from penstock.schema import Schema
 from penstock.settings import Settings
 from tests.connectors.table_sinks import SETTINGS, TargetTable, epoch, opened, prepare, sqlite_table
 from tests.databases import table_name
@@ -48,6 +50,21 @@ def test_an_epoch_that_comes_again_is_written_once(place: TargetTable) -> None:
     prepare(sink, 2, PAIR, pairs((9, "old")))
     prepare(sink, 7, PAIR, pairs((1, "c")))
     assert place.rows() == [(1, "a"), (1, "c"), (2, "b")]
+
+
+def test_an_epoch_that_comes_again_with_other_input_is_not_taken_for_written(place: TargetTable) -> None:
+    sink = place.sink(PAIR)
+    arrow = Schema(PAIR).nullable().arrow
+
+    def write(bounds: str, *rows: tuple[int, str]) -> None:
+        batch = pa.RecordBatch.from_pylist(pairs(*rows), schema=arrow)
+        sink.prepare(replace(epoch(sink, 3), bounds=bounds), 0, [batch])
+
+    write("aa", (1, "a"))
+    write("aabb", (1, "a"))
+    with pytest.raises(LedgerAhead, match="its ledger has epoch 3 with other input than it has now"):
+        write("ab", (2, "b"))
+    assert place.rows() == [(1, "a")]
 
 
 def test_partitions_are_in_the_ledger_one_by_one(place: TargetTable) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from penstock.connectors.topics.ledger import Entry, SinkPartition
 from penstock.connectors.topics.producers import TransactionalWriter
 from penstock.connectors.topics.sink import TopicSink
 from penstock.contracts import Epoch
-from penstock.errors import SinkFailed
+from penstock.errors import LedgerAhead, SinkFailed
 from penstock.schema import Schema
 from penstock.settings import Settings
 from tests.connectors.kafka_topics import Topic, fresh
@@ -60,6 +61,15 @@ def test_an_epoch_that_the_ledger_has_is_not_written_again_and_others_are(topic:
     assert opened(topic).prepare(epoch(topic, 3), 1, batches("c")) == 1
     assert opened(topic, "fork").prepare(epoch(topic, 0, "fork"), 0, batches("d")) == 1
     assert written(topic) == [b"a", b"b", b"c", b"d"]
+
+
+def test_an_epoch_that_comes_again_with_other_input_is_not_taken_for_written(topic: Topic) -> None:
+    first = replace(epoch(topic, 3), bounds="aa")
+    assert opened(topic).prepare(first, 0, batches("a")) == 1
+    assert opened(topic).prepare(replace(first, bounds="aabb"), 0, batches("a")) == 0
+    with pytest.raises(LedgerAhead, match="its ledger has epoch 3 with other input than it has now"):
+        opened(topic).prepare(replace(first, bounds="ab"), 0, batches("b"))
+    assert written(topic) == [b"a"]
 
 
 def test_nothing_of_an_epoch_is_seen_before_all_of_it_is(topic: Topic) -> None:
