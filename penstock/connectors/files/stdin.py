@@ -19,12 +19,14 @@ from penstock.connectors.formats.lines import average_line, read_lines
 from penstock.connectors.formats.parsers import declared, parser
 from penstock.connectors.ranges import split_range
 from penstock.contracts import Offsets, Rejected, Source
-from penstock.errors import BadValue, SettingsError, SourceFailed, one_of
+from penstock.errors import BadValue, CheckpointDamaged, SettingsError, SourceFailed, one_of
 from penstock.schema import Schema
-from penstock.storage.durable_files import read_text, write_text
+from penstock.storage.durable_files import make_folders, read_text, sync, write_text
 from penstock.storage.folders import Folder
 from penstock.storage.folders import folder as to_folder
+from penstock.storage.journals import LOST
 
+SPOOL, END = "spool", "end"
 _FORMATS = ("text", "csv", "json")
 _SAMPLE = 64 << 10
 _LEAST = 1 << 20
@@ -97,10 +99,14 @@ class StdinSource(Source):
     def latest(self, start: Offsets, max_rows: int | None) -> Offsets:
         """Return the bytes up to which the next epoch reads: complete lines, unless the input has ended."""
         begin, end = int(start.get("0", 0)), self._whole()
+        self._refuse_lost(begin)
         self._store_progress(begin)
         if max_rows is not None:
             reach = int(max_rows * average_line(self._sample(begin)))
             end = min(end, begin + max(_LEAST, reach))
+        if end > begin:
+            # Once per epoch: offsets are synced, and must not be ahead of the lines after a power cut.
+            sync(self._file(SPOOL))
         return {"0": max(begin, end)}
 
     def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Sequence[Any]:
@@ -108,6 +114,7 @@ class StdinSource(Source):
         first, last = int(start.get("0", 0)), int(end["0"])
         if first >= last:
             return []
+        self._refuse_lost(last)
         sample = self._sample(0)
         head, columns = len(BOM) if sample.startswith(BOM) else 0, tuple[str, ...]()
         if self.format == "csv":
@@ -119,7 +126,7 @@ class StdinSource(Source):
         first, last, head, columns = split
         text = parser(self.format, self.schema, columns or None, self.options)
         records = CsvRecords(self.options, len(columns or self.schema.names)) if self.format == "csv" else None
-        spool = self._file("spool")
+        spool = self._file(SPOOL)
         for block in read_lines(spool, first, last, head, os.path.getsize(spool), records):
             rows = [block] if isinstance(block, Rejected) else text.parse(block[1], self.name, block[0])
             for row in rows:
@@ -135,7 +142,7 @@ class StdinSource(Source):
 
     def ended(self, offsets: Offsets) -> bool:
         """Return whether the input has ended and all of it was read."""
-        return os.path.exists(self._file("end")) and int(offsets.get("0", 0)) >= self._whole()
+        return os.path.exists(self._file(END)) and int(offsets.get("0", 0)) >= self._whole()
 
     def __getstate__(self) -> dict[str, Any]:
         # The thread and what it reads belong to the driver.
@@ -151,18 +158,24 @@ class StdinSource(Source):
         return str(self._folder.local / name)
 
     def _sample(self, at: int) -> bytes:
-        with open(self._file("spool"), "rb") if self._size() else open(os.devnull, "rb") as file:
+        with open(self._file(SPOOL), "rb") if self._size() else open(os.devnull, "rb") as file:
             file.seek(at)
             return file.read(_SAMPLE)
 
     def _size(self) -> int:
-        spool = self._file("spool")
+        spool = self._file(SPOOL)
         return os.path.getsize(spool) if os.path.exists(spool) else 0
 
     def _whole(self) -> int:
         """Return the end of the last complete line; when the input has ended, a line without line feed counts."""
-        ended, size = os.path.exists(self._file("end")), self._size()
-        return size if ended else _last_line(self._file("spool"), size)
+        ended, size = os.path.exists(self._file(END)), self._size()
+        return size if ended else _last_line(self._file(SPOOL), size)
+
+    def _refuse_lost(self, read: int) -> None:
+        """Raise if lines that were read are gone: the next input would be taken for them, and skipped."""
+        if (size := self._size()) < read:
+            message = f"{self._file(SPOOL)} ends at {size}, and the newest epoch has read up to {read}"
+            raise CheckpointDamaged(message, node=f"read '{self.name}'", hint=LOST)
 
     def _store_progress(self, begin: int) -> None:
         """Store what the job has read, for the copier in another process."""
@@ -177,8 +190,8 @@ class StdinSource(Source):
 
     def _repair(self) -> None:
         """Repair the spool of an earlier run: complete lines, and no end marker."""
-        spool, end = self._file("spool"), self._file("end")
-        os.makedirs(os.path.dirname(spool), exist_ok=True)
+        spool, end = self._file(SPOOL), self._file(END)
+        make_folders([os.path.dirname(spool)])
         ended, size = os.path.exists(end), self._size()
         whole = _last_line(spool, size)
         with open(spool, "ab") as file:
@@ -186,11 +199,15 @@ class StdinSource(Source):
                 file.write(b"\n")
             else:
                 file.truncate(whole)
+        # Before the marker goes: without it a last line that lacks its line feed is not a line.
+        sync(spool)
         if ended:
             os.remove(end)
+        # Before more lines come, of which a part would be taken for a whole one with the marker.
+        sync(os.path.dirname(spool))
 
     def _copy(self, stream: BinaryIO) -> None:
-        with open(self._file("spool"), "ab") as spool:
+        with open(self._file(SPOOL), "ab") as spool:
             while not self._stop.is_set():
                 if self._is_ahead(spool.tell()):
                     self._stop.wait(_POLL_SECONDS)
@@ -198,10 +215,20 @@ class StdinSource(Source):
                 data = stream.read1(_SAMPLE)  # type: ignore[attr-defined]
                 if not data:
                     spool.flush()
-                    write_text(self._file("end"), "")
+                    # With the marker, a part of the last line would be taken for all of it.
+                    os.fsync(spool.fileno())
+                    write_text(self._file(END), "")
                     return
                 spool.write(data)
                 spool.flush()
+
+
+def stored_lines(folder: Folder) -> tuple[int, int]:
+    """Return where the complete lines of a spool end, and the size of all that is in it."""
+    size = folder.files().get(SPOOL, 0)
+    if folder.local is None or folder.read(END) is not None:
+        return size, size
+    return _last_line(str(folder.local / SPOOL), size), size
 
 
 def _last_line(path: str, size: int) -> int:

@@ -6,6 +6,7 @@ what that run will read.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.connectors.files.file_log import FileLog
+from penstock.connectors.files.stdin import END, SPOOL, stored_lines
 from penstock.errors import PenstockError
 from penstock.plan.naming import node_name
 from penstock.spark.checkpoints.history import History, query_names
@@ -28,6 +30,7 @@ from penstock.spark.epochs.result_staging import ResultStaging
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.tasks.control_journal import TIMERS, ControlJournal, DeclaredTimes
 from penstock.spark.tasks.control_journal import TIMES_JOURNAL as TICKS
+from penstock.spark.tasks.offset_files import replayed_ends
 from penstock.spark.tasks.timer_source import fired_timers
 from penstock.spark.tasks.totals import Totals
 from penstock.storage.file_names import source_folder
@@ -36,7 +39,9 @@ from penstock.storage.folders import Folder
 REWRITTEN = "remove it: the next run writes it again"
 Problems = dict[str, str]
 # Every run overwrites these.
-_TRANSIENT = re.compile(rf"{LAYOUT}|{PLAN}|parted-[^/]+\.json|sources/[^/]+/(offsets|(pace|planned)-[^/]+)\.json")
+_TRANSIENT = re.compile(
+    rf"{LAYOUT}|{PLAN}|parted-[^/]+\.json|sources/[^/]+/((offsets|(pace|planned)-[^/]+)\.json|read)"
+)
 RECORD = re.compile(r"epochs/(?P<query>[^/]+)/(?P<epoch>\d+)\.json")
 _JOURNAL = re.compile(r"(?P<name>.+?)(/(base-)?\d{9,})?\.jsonl")
 _STAGED_RESULTS = re.compile(r"staged/(?P<query>[^/]+)/outbox/(?P<epoch>\d+)/sealed")
@@ -100,7 +105,7 @@ def find_damage(files: CheckpointFiles, *, newest_only: bool = False) -> Problem
     found |= dict(missing_runs(paths, files.data.read, files.newest_committed)) if not newest_only else {}
     for name in sorted({match["name"] for path in paths if (match := _JOURNAL.fullmatch(path))}):
         found |= _damaged_journal(files, name)
-    return found
+    return found | _lost_input(files)
 
 
 def _is_superseded(files: CheckpointFiles, path: str) -> bool:
@@ -186,7 +191,7 @@ _PARSERS: dict[str, Callable[[bytes], Any]] = {
     RECORD.pattern: lambda content: Totals(**json.loads(content)),
     r"sources/[^/]+/started": float,
     r"sources/[^/]+/reader": _one_of("penstock", "spark"),
-    r"sources/[^/]+/released|staged/[^/]+/(begun|by-input)": int,
+    r"sources/[^/]+/(released|read)|staged/[^/]+/(begun|by-input)": int,
 }
 
 
@@ -212,19 +217,52 @@ def _damaged_journal(files: CheckpointFiles, name: str) -> Problems:
         reason = error.message if isinstance(error, PenstockError) else type(error).__name__
         return {path: f"cannot be read ({reason})"}
     needed = _position_read(files, folder.removeprefix("sources/") if last == "files" else None, name)
-    return {path: f"ends at {end}, and the newest epoch has read up to {needed}"} if needed > end else {}
+    return {path: _too_short(end, needed)} if needed > end else {}
+
+
+def _lost_input(files: CheckpointFiles) -> Problems:
+    """Check that copies of standard input are at least as long as the newest epoch has read."""
+    found: Problems = {}
+    for name, kind, where in _sources(files):
+        if kind == "StdinSource" and (needed := _position_read(files, name, "")):
+            lines, size = stored_lines(files.data / where)
+            if size < needed:
+                found[f"{where}/{SPOOL}"] = _too_short(size, needed) if size else MISSING
+            elif lines < needed:
+                # The next run would cut off a last line without a line feed, though it was read.
+                found[f"{where}/{END}"] = f"{MISSING}, and the newest epoch has read the line that it ends"
+    return found
+
+
+def _too_short(end: int, needed: int) -> str:
+    return f"ends at {end}, and the newest epoch has read up to {needed}"
+
+
+def _sources(files: CheckpointFiles) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, the kind and the folder of each source."""
+    for id, node in files.identity.plan.items():
+        name = node_name(node["kind"], id)
+        yield name, str(node["does"]).split(" ")[0], f"sources/{source_folder(name)}"
 
 
 def _position_read(files: CheckpointFiles, source: str | None, name: str) -> int:
     """Return the position up to which the newest planned epoch of any query has read a journal."""
     reached = 0
     for query, history in files.histories.items():
-        for name_read, offset in files.offsets(query, max(history.logged, default=-1)).items():
+        for name_read, offset in _newest_offsets(files, query, history):
             if source is None:
                 reached = max(reached, entries_read(name, name_read, offset))
             elif name_read == source and isinstance(offset, dict):
                 reached = max(reached, int(offset.get("0", 0)))
     return reached
+
+
+def _newest_offsets(files: CheckpointFiles, query: str, history: History) -> Iterator[tuple[str, Any]]:
+    """Yield the sources and offsets of the newest epoch, and of those that have to be planned again after a repair."""
+    yield from files.offsets(query, max(history.logged, default=-1)).items()
+    with contextlib.suppress(ValueError):  # reported by the check of Spark's files
+        for name, ends in replayed_ends(history.folder).items():
+            yield from ((name, end) for end in ends.values())
 
 
 def _missing(files: CheckpointFiles) -> Iterator[tuple[str, str]]:
@@ -246,10 +284,8 @@ def _missing(files: CheckpointFiles) -> Iterator[tuple[str, str]]:
 
 def _missing_source_files(files: CheckpointFiles) -> Iterator[tuple[str, str]]:
     """Yield the missing ones of the files that a source of this kind always writes."""
-    for id, node in files.identity.plan.items():
-        name = node_name(node["kind"], id)
-        where = f"sources/{source_folder(name)}"
-        kind, folder = str(node["does"]).split(" ")[0], files.data / where
+    for name, kind, where in _sources(files):
+        folder = files.data / where
         if (
             kind == "FileSource"
             and _position_read(files, name, "")

@@ -10,8 +10,9 @@ import pytest
 from penstock.connectors.catalog import source_from_spec
 from penstock.connectors.files.stdin import StdinSource
 from penstock.contracts import Rejected
-from penstock.errors import BadSchema, BadValue, SourceFailed
+from penstock.errors import BadSchema, BadValue, CheckpointDamaged, SourceFailed
 from penstock.schema import Schema
+from tests.connectors.files.power_loss import Recorder
 
 
 def fed(tmp_path, data, source=None):
@@ -78,6 +79,41 @@ def test_a_restart_keeps_what_was_read_and_goes_on_with_its_own_input(tmp_path):
 def test_a_half_line_of_a_crashed_run_is_dropped(tmp_path):
     (tmp_path / "spool").write_bytes(b"a\nhal")
     assert rows(fed(tmp_path, b"b\n")) == [{"value": "a"}, {"value": "b"}]
+
+
+@pytest.mark.parametrize("left", [b"", b"a\n"])
+def test_lines_that_were_read_and_are_lost_are_not_replaced_by_the_next_input(tmp_path, left):
+    middle = fed(tmp_path, b"a\nb\n").latest({}, None)
+    (tmp_path / "spool").write_bytes(left)
+    again = fed(tmp_path, b"cc\ndd\n"[: 3 - len(left)])
+    with pytest.raises(CheckpointDamaged, match=r"spool ends at \d, and the newest epoch has read up to 4") as error:
+        again.latest(middle, None)
+    assert "copy" in error.value.hint
+    with pytest.raises(CheckpointDamaged, match="spool ends at"):
+        again.splits({}, middle, 1)
+
+
+@pytest.mark.parametrize("data", [b"aa\nbb\n", b"aa\nbb"])
+def test_after_a_power_cut_the_spool_has_all_that_an_epoch_has_read(tmp_path, data):
+    recorder = Recorder(tmp_path / "job")
+    (tmp_path / "job").mkdir()
+    with recorder.watching() as recording:
+        end = fed(tmp_path / "job" / "stdin", data).latest({}, None)["0"]
+        recording.mark("planned")
+        again = fed(tmp_path / "job" / "stdin", b"cc\n")
+        assert again.latest({"0": end}, None)["0"] == len(b"aa\nbb\ncc\n")
+        recording.mark("again")
+    for number, state in enumerate(recording.states()):
+        here = tmp_path / str(number)
+        state.put(here)
+        seen = fed(here / "stdin", b"dd\n")
+        values = [row["value"] for row in rows(seen)]
+        kept = values[: {(): 0, ("planned",): 2, ("planned", "again"): 3}[state.marks]]
+        assert kept == ["aa", "bb", "cc"][: len(kept)], state.said
+        assert values[-1] == "dd"
+        assert {*values} <= {"aa", "bb", "cc", "dd"}, state.said
+        if state.marks:
+            assert seen.latest({"0": end}, None)["0"] >= end, state.said
 
 
 def test_epochs_are_bounded(tmp_path):
