@@ -28,7 +28,7 @@ def checkpoints(
     ],
     json: Json = False,
 ) -> None:
-    """Show the content of a checkpoint, and check every file; exit code 2 if one is damaged or missing.
+    """Show the content of a checkpoint, and check the files that a run reads; exit code 2 if one is damaged or missing.
 
     Example: penstock checkpoints vwap
     """

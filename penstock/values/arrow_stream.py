@@ -6,6 +6,9 @@ from typing import Literal
 
 import pyarrow as pa
 
+# What ends a stream; Arrow takes one that is cut off between two batches for a whole one.
+STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
 
 def to_stream(table: pa.Table, compression: Literal["lz4"] | None = None) -> bytes:
     """Return a table as bytes, with its schema and the metadata of that.

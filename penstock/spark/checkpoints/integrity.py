@@ -7,7 +7,6 @@ what that run will read.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +24,14 @@ from penstock.spark.checkpoints.layout import UNKNOWN, Layout, read_layout
 from penstock.spark.checkpoints.physical_plan import PLAN
 from penstock.spark.checkpoints.runs import RUN, damage_in_run, missing_runs
 from penstock.spark.checkpoints.spark_files import MISSING
+from penstock.spark.checkpoints.staged_files import (
+    damage_in_staged,
+    is_leftover,
+    is_staged,
+    missing_staged,
+    remedy_for_staged,
+)
 from penstock.spark.epochs.journal_compaction import entries_read
-from penstock.spark.epochs.result_staging import ResultStaging
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.tasks.control_journal import TIMERS, ControlJournal, DeclaredTimes
 from penstock.spark.tasks.control_journal import TIMES_JOURNAL as TICKS
@@ -44,8 +49,6 @@ _TRANSIENT = re.compile(
 )
 RECORD = re.compile(r"epochs/(?P<query>[^/]+)/(?P<epoch>\d+)\.json")
 _JOURNAL = re.compile(r"(?P<name>.+?)(/(base-)?\d{9,})?\.jsonl")
-_STAGED_RESULTS = re.compile(r"staged/(?P<query>[^/]+)/outbox/(?P<epoch>\d+)/sealed")
-_TABLE_VERSION = re.compile(r"staged/[^/]+/tables/[^/]+/(?P<hash>[0-9a-f]{16})\.arrow")
 _NOT_CHECKED = ("queries/", "set-aside/", "generations/", "lease", ".", "suspect", "current", "counted")
 
 
@@ -58,12 +61,7 @@ def remedy(path: str) -> str:
     """Return what a user can do about a damaged file of Penstock's own."""
     if is_rewritten_by_every_run(path):
         return REWRITTEN
-    if _STAGED_RESULTS.fullmatch(path):
-        return (
-            "put the file back from a copy; without it the epoch has to be computed again, and sinks that have some of "
-            f"its rows do not replace them: remove its folder to accept this, or {START_OVER}"
-        )
-    return f"put the file back from a copy, or {START_OVER}"
+    return remedy_for_staged(path) or f"put the file back from a copy, or {START_OVER}"
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,7 @@ class CheckpointFiles:
 def find_damage(files: CheckpointFiles, *, newest_only: bool = False) -> Problems:
     """Return the damaged files and what is wrong; `newest_only` leaves out files that only earlier epochs need."""
     found, paths = dict(_missing(files)), list(_paths(files.data))
+    found |= dict(missing_staged(files.data, files.newest_committed, newest_only=newest_only))
     for path in paths:
         if newest_only and _is_superseded(files, path):
             continue
@@ -112,15 +111,8 @@ def _is_superseded(files: CheckpointFiles, path: str) -> bool:
     """Return whether a run that continues after the newest committed epochs does not read a file."""
     if match := RECORD.fullmatch(path):
         return int(match["epoch"]) < files.newest_committed.get(match["query"], -1)
-    if match := _STAGED_RESULTS.fullmatch(path):
-        return int(match["epoch"]) <= files.newest_committed.get(match["query"], -1)
-    if RUN.fullmatch(path):
-        # Tasks check the runs that they read.
-        return True
-    folder, _, file = path.rpartition("/")
-    return _TABLE_VERSION.fullmatch(path) is not None and file.encode() not in (
-        files.data.read(f"{folder}/newest.json") or b""
-    )
+    # Tasks check the runs that they read.
+    return RUN.fullmatch(path) is not None or is_leftover(files.data, path, files.newest_committed)
 
 
 def _paths(data: Folder) -> Iterator[str]:
@@ -133,7 +125,7 @@ def _paths(data: Folder) -> Iterator[str]:
 
 def _damage(files: CheckpointFiles, path: str) -> str | None:
     parse = next((parse for pattern, parse in _PARSERS.items() if re.fullmatch(pattern, path)), None)
-    if parse is None and not any(one.fullmatch(path) for one in (_TABLE_VERSION, _STAGED_RESULTS, RUN)):
+    if parse is None and not RUN.fullmatch(path) and not is_staged(path):
         return None
     content = files.data.read(path)
     if content is None:
@@ -141,27 +133,10 @@ def _damage(files: CheckpointFiles, path: str) -> str | None:
     try:
         if parse is not None:
             parse(content)
-        elif RUN.fullmatch(path):
-            return damage_in_run(content)
-        elif match := _TABLE_VERSION.fullmatch(path):
-            return None if hashlib.sha256(content).hexdigest()[:16] == match["hash"] else "does not match its checksum"
-        elif match := _STAGED_RESULTS.fullmatch(path):
-            return _damaged_results(files.data, match["query"], int(match["epoch"]))
+            return None
+        return damage_in_run(content) if RUN.fullmatch(path) else damage_in_staged(files.data, path, content)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, PenstockError) as error:
         return f"cannot be read ({type(error).__name__})"
-    return None
-
-
-def _damaged_results(data: Folder, query: str, epoch: int) -> str | None:
-    results = ResultStaging(data / "staged" / query / "outbox")
-    try:
-        sealed = results.sealed(epoch)
-        for share in sealed.partitions if sealed else ():
-            for _ in results.batches(share):
-                pass
-    except PenstockError as error:
-        return f"cannot be used ({error.message})"
-    return None
 
 
 def _json(kind: type) -> Callable[[bytes], None]:

@@ -15,11 +15,10 @@ import pyarrow as pa
 
 from penstock.errors import CheckpointDamaged
 from penstock.storage.folders import Folder
+from penstock.values.arrow_stream import STREAM_END
 
 Tables = dict[str, list[pa.Table]]
 _SEAL = "sealed"
-# What ends an Arrow stream.
-_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,15 @@ class StagedPartition:
 
 @dataclass(frozen=True)
 class SealedEpoch:
-    """A whole epoch: the staged partitions of its outputs, and its late and rejected rows by node."""
+    """A whole epoch: the staged partitions of its outputs, its late and rejected rows by node, and its answers' files.
+
+    A seal of an earlier version has no `answers`.
+    """
 
     partitions: tuple[StagedPartition, ...]
     late: Tables
     rejected: Tables
+    answers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,18 @@ class ResultStaging:
     def batches(self, staged: StagedPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         data = self.folder.read(staged.file)
-        # Arrow would take a stream that is cut off between two batches for a whole one.
-        if data is None or (data and not data.endswith(_END)):
-            reason = "is missing" if data is None else "is cut off"
-            message = f"{self.folder}/{staged.file} {reason}: it holds rows of an epoch that sinks may have a part of"
-            raise CheckpointDamaged(message, hint="put the file back from a copy, or restore a savepoint")
-        yield from pa.ipc.open_stream(data) if data else ()
+        if data is None:
+            raise self._damaged(staged.file, "is missing")
+        if data and not data.endswith(STREAM_END):
+            raise self._damaged(staged.file, "is cut off")
+        try:
+            yield from pa.ipc.open_stream(data) if data else ()
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(staged.file, "cannot be read") from error
+
+    def _damaged(self, file: str, what: str) -> CheckpointDamaged:
+        message = f"{self.folder}/{file} {what}: it holds rows of an epoch that sinks may have a part of"
+        return CheckpointDamaged(message, hint="put the file back from a copy, or restore a savepoint")
 
     def clear(self, epoch: int) -> None:
         """Delete epochs that are done, and what an unfinished attempt of this one staged."""
@@ -80,12 +89,12 @@ class ResultStaging:
 
     def sealed(self, epoch: int) -> SealedEpoch | None:
         """Return the epoch if it was sealed."""
-        data = self.folder.read(f"{epoch}/{_SEAL}")
+        file = f"{epoch}/{_SEAL}"
+        data = self.folder.read(file)
         if data is None:
             return None
         try:
             found = pickle.loads(data)
         except Exception as error:  # damaged bytes can make pickle raise anything
-            message = f"{self.folder}/{epoch}/{_SEAL} cannot be read: it holds rows that sinks may have a part of"
-            raise CheckpointDamaged(message, hint="put the file back from a copy, or restore a savepoint") from error
+            raise self._damaged(file, "cannot be read") from error
         return found if isinstance(found, SealedEpoch) else None

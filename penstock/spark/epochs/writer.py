@@ -145,11 +145,14 @@ class EpochWriter:
         self.results.clear(number)
         whole = self.results.sealed(number)
         # Of an attempt that was not complete nothing was published, so the next one may call functions again.
+        if whole is not None and self.answers is not None:
+            self.answers.require(number, whole.answers)
         self._begin_answers(number, complete=whole is not None)
         # State is computed again in any case, with the answers of the attempt that was sealed.
         staged = tuple(one.token for one in self._collected(frame))
         if whole is None:
-            whole = SealedEpoch(staged, self._staged(number, "late"), self._staged(number, "rejected"))
+            answers = self.answers.names(number) if self.answers is not None else ()
+            whole = SealedEpoch(staged, self._staged(number, "late"), self._staged(number, "rejected"), answers)
             self.results.seal(number, whole)
         self.on_epoch(number, "sealed")
         prepared = self.preparer.prepare_staged(self.query.context.spark, number, self.bounds, whole.partitions)

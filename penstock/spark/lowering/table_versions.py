@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,10 @@ from penstock.storage.journals import LOST
 
 UNTIL = PREFIX + "until"
 NEWEST = "newest.json"
+EPOCHS = "epochs"
+VERSION = re.compile(r"[0-9a-f]{16}\.arrow")
+# In NEWEST: the newest epoch with a version, and from which epoch on each version was seen.
+_EPOCH, _SEEN = "epoch", "seen"
 # A table that could not be read is tried again after this time, or after `refresh` if that is shorter.
 RETRY_S = 10.0
 LONGER = 'read_table(..., max_staleness="1h") waits longer'
@@ -49,19 +54,48 @@ class Versions:
         return self._rows(self._decided(epoch) if epoch >= 0 else self._newest())
 
     def _decided(self, epoch: int) -> str:
-        decided = self.folder / "epochs"
-        before = decided.read(str(epoch))
-        if before is not None:
-            return before.decode()
+        decided = self.folder / EPOCHS
+        if (before := decided.read(str(epoch))) is not None:
+            return before.decode(errors="replace")
+        version = self._seen_before(epoch) or self._newest()
         # Another task of the same epoch may be reading the table for another branch.
         with contextlib.suppress(FileExistsError):
-            decided.write(str(epoch), self._newest().encode(), once=True)
+            decided.write(str(epoch), version.encode(), once=True)
+        version = (decided.read(str(epoch)) or b"").decode()
+        self._remember(epoch, version)
         self._expire(epoch - self.kept_epochs)
-        return (decided.read(str(epoch)) or b"").decode()
+        return version
+
+    def _known(self) -> dict[str, Any]:
+        known: dict[str, Any] = json.loads(self.folder.read(NEWEST) or "{}")
+        return known
+
+    def _seen_before(self, epoch: int) -> str | None:
+        """Return the version that an epoch has seen before, if the file that says so is lost."""
+        known = self._known()
+        if epoch > known.get(_EPOCH, -1):
+            return None
+        versions = [version for first, version in known[_SEEN] if first <= epoch]
+        if not versions:
+            message = f"{self.folder}/{EPOCHS}/{epoch}, the version of the table that the epoch saw, is missing"
+            raise CheckpointDamaged(message, node=self.label, hint=LOST)
+        return str(versions[-1])
+
+    def _remember(self, epoch: int, version: str) -> None:
+        """Store the version of an epoch a second time: a replay must not take another because one file is lost."""
+        known = self._known()
+        if epoch <= known.get(_EPOCH, -1):
+            return
+        seen = known.get(_SEEN, [])
+        old = [one for one in seen if one[0] <= epoch - 2 * self.kept_epochs]
+        seen = seen[max(len(old) - 1, 0) :]
+        if not seen or seen[-1][1] != version:
+            seen.append([epoch, version])
+        self.folder.write(NEWEST, json.dumps(known | {_EPOCH: epoch, _SEEN: seen}).encode())
 
     def _newest(self) -> str:
         """Return the newest version, read again if it is time to."""
-        known = json.loads(self.folder.read(NEWEST) or "{}")
+        known = self._known()
         pause = self.refresh_s if "away" not in known else min(self.refresh_s, RETRY_S)
         if known and 0 <= time.time() - known["at"] < pause:
             return str(known["version"])
@@ -70,6 +104,7 @@ class Versions:
             if known and "away" not in known and stamp == known["stamp"] != repr(None):
                 return str(known["version"])
             now = {"at": time.time(), "version": self._write(self._whole()), "stamp": stamp}
+            now |= {name: known[name] for name in (_EPOCH, _SEEN) if name in known}
         except PenstockError as error:
             error.node = error.node or self.label
             if not known or not error.transient:
@@ -115,20 +150,20 @@ class Versions:
             if self.folder.local is not None:
                 return pa.ipc.open_file(pa.memory_map(str(self.folder.local / version))).read_all()
             return pa.ipc.open_file(self.folder.read(version)).read_all()
-        except (FileNotFoundError, TypeError, pa.ArrowInvalid) as error:
+        except (FileNotFoundError, TypeError, ValueError) as error:
             message = f"{self.folder}/{version}, the table as an epoch saw it, is damaged or missing: {error}"
             raise CheckpointDamaged(message, node=self.label, hint=LOST) from error
 
     def _expire(self, before: int) -> None:
         """Delete what no epoch from this one on needs."""
-        decided = self.folder / "epochs"
+        decided = self.folder / EPOCHS
         old = [name for name in decided.names() if name.isdigit() and int(name) < before]
         if len(old) < self.kept_epochs:
             return
         for name in old:
             decided.remove(name)
         seen = {(decided.read(name) or b"").decode() for name in decided.names()}
-        seen |= {json.loads(self.folder.read(NEWEST) or "{}").get("version")}
+        seen |= {str(self._known().get("version"))}
         for name in self.folder.names():
             if name.endswith(".arrow") and name not in seen:
                 self.folder.remove(name)

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from penstock.errors import RunError, SparkFailed
+from penstock.errors import CheckpointDamaged, RunError, SparkFailed
 from penstock.storage.file_names import file_name
 from penstock.storage.folders import Folder
-from penstock.values.arrow_stream import from_stream, to_stream
+from penstock.storage.journals import LOST
+from penstock.values.arrow_stream import STREAM_END, from_stream, to_stream
 
 # A task stores that many rows at a time, so that its memory stays bounded; most tasks have fewer.
 CHUNK_ROWS = 65_536
@@ -55,9 +56,18 @@ class AnswerStore:
         if complete and (self.folder / str(epoch)).names():
             self.folder.write(f"{epoch}/{_REPLAY}", b"", sync=False)
 
+    def names(self, epoch: int) -> tuple[str, ...]:
+        """Return the files with the answers of an epoch."""
+        return tuple(name for name in (self.folder / str(epoch)).names() if name.endswith(_SUFFIX))
+
+    def require(self, epoch: int, names: Iterable[str]) -> None:
+        """Raise if a file is missing: the functions would be called again for rows that sinks may have."""
+        if lost := sorted({*names} - {*self.names(epoch)}):
+            raise _damaged(self.folder / str(epoch), lost[0], "is missing")
+
     def parallelism(self, epoch: int) -> int | None:
         """Return the parallelism of the attempt that stored answers of this epoch, if one did."""
-        found = (_numbers(name)[0] for name in (self.folder / str(epoch)).names() if name.endswith(_SUFFIX))
+        found = (_numbers(name)[0] for name in self.names(epoch))
         return next((number for number in found if number), None)
 
 
@@ -159,8 +169,12 @@ class TaskAnswers:
 
     def _read(self, name: str) -> pa.Table:
         data = self.folder.read(name)
-        assert data, f"{self.folder}/{name} is missing"
-        return from_stream(data)
+        if data is None:
+            raise _damaged(self.folder, name, "is missing", self.node.node)
+        try:
+            return parse_answers(data)
+        except ValueError as error:
+            raise _damaged(self.folder, name, "cannot be read", self.node.node) from error
 
     def _from_others(self, key: Key) -> StoredAnswer | None:
         """Return the answer that a task of another partition stored; equal rows of several could get the same one."""
@@ -178,6 +192,22 @@ class TaskAnswers:
         message = "the epoch is replayed with its rows in other partitions, and equal rows had several answers"
         hint = f"run the job once with the parallelism that it had before: PENSTOCK_PARALLELISM={before}"
         return SparkFailed(message, node=self.node.node, hint=hint)
+
+
+def parse_answers(data: bytes) -> pa.Table:
+    """Return the answers in a file; ValueError if it is damaged."""
+    if not data.endswith(STREAM_END):
+        message = "the file is cut off"
+        raise ValueError(message)
+    try:
+        return from_stream(data)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _damaged(folder: Folder, name: str, what: str, node: str | None = None) -> CheckpointDamaged:
+    message = f"{folder}/{name} {what}: it holds what a function returned in an epoch that sinks may have a part of"
+    return CheckpointDamaged(message, node=node, hint=LOST)
 
 
 def _by_key(tables: Iterable[pa.Table]) -> dict[Key, deque[StoredAnswer]]:

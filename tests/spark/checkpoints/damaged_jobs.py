@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -53,17 +54,50 @@ def reminders(data: Path) -> ps.Pipeline:
     )
 
 
+def asking(data: Path) -> ps.Pipeline:
+    """Rows with what a function answers, which is never the same, joined with a table of files."""
+    for name in ("in", "names"):
+        (data / name).mkdir(parents=True, exist_ok=True)
+    (data / "names" / "1.json").write_text('{"k": "a", "name": "ada"}\n{"k": "b", "name": "bob"}\n')
+    schema = "k string, v bigint, ts timestamp"
+    rows = ps.read_files(str(data / "in"), schema=schema, format="json").named("values")
+    names = ps.read_table(str(data / "names"), connection="files", key="k", schema="k string, name string")
+    answered = rows.map(lambda row: row | {"v": random.getrandbits(40)}, schema, deterministic=False)
+    return ps.Pipeline("asking", answered.join(names, "k").to(ps.files(str(data / "out"), format="json")))
+
+
+def uncommit_newest(checkpoint: Path) -> None:
+    """As after a kill -9 between the newest epoch's seal and its commit."""
+    newest = max(int(path.name) for path in checkpoint.glob("queries/final/commits/[0-9]*"))
+    for name in (f"{newest}", f".{newest}.crc"):
+        (checkpoint / "queries" / "final" / "commits" / name).unlink()
+    (checkpoint / "epochs" / "final" / f"{newest}.json").unlink()
+
+
 def stopped_jobs(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Return what makes a job that read its files in epochs of their own and was stopped.
 
     It takes the kind of the job's state, or "reminders", with the number of files if that is not the usual one
-    ("memory-4"), and makes each job once.
+    ("memory-4"), or "unfinished", whose newest epoch is sealed and not committed. It makes each job once.
     """
+
+    def unfinished(data: Path) -> Path:
+        run = asking(data).start(checkpoint=data / "checkpoint", settings=settings)
+        for number in range(FED):
+            feed(data / "in", number)
+            run.process_available()
+        run.stop()
+        run.wait()
+        uncommit_newest(data / "checkpoint")
+        shutil.copytree(data, data.with_name(f"{data.name}-whole"))
+        return data
 
     @cache
     def job_on(state: str) -> Path:
         data: Path = tmp_path_factory.mktemp(state)
         name, _, files = state.partition("-")
+        if name == "unfinished":
+            return unfinished(data)
         made, kind = (reminders(data), "rocksdb") if name == "reminders" else (job(data), name)
         with snapshots_soon(settings):
             run = made.start(checkpoint=data / "checkpoint", settings=on(settings, kind))
@@ -104,14 +138,16 @@ def garble(path: Path) -> None:
 
 DAMAGES = {"deleted": delete, "cut": cut, "garbled": garble}
 # Locks, leftovers of epochs that are done, and messages between the processes of one run: no run reads them.
-NOT_READ = r"lease(\.jvm)?|staged/[^/]+/\d+/.*|staged/[^/]+/outbox/.*\.arrow"
+NOT_READ = r"lease(\.jvm)?|staged/[^/]+/\d+/.*"
+OF_DONE_EPOCHS = r"staged/[^/]+/outbox/.*\.arrow"
 
 
 def files_of(checkpoint: Path, kind: str) -> list[str]:
     """All files that a run may read; of "reminders" only Penstock's own: Spark's are those of the other kinds."""
     found = [str(path.relative_to(checkpoint)) for path in checkpoint.rglob("*") if path.is_file()]
     found = [name for name in found if not (kind.startswith("reminders") and name.startswith("queries/"))]
-    return sorted(name for name in found if (checkpoint / name).stat().st_size and not re.fullmatch(NOT_READ, name))
+    others = NOT_READ if kind == "unfinished" else f"{NOT_READ}|{OF_DONE_EPOCHS}"
+    return sorted(name for name in found if (checkpoint / name).stat().st_size and not re.fullmatch(others, name))
 
 
 def reported(checkpoint: Path) -> str:
@@ -133,8 +169,9 @@ def data_file(name: str) -> str:
 KINDS = ["memory", "rocksdb", "reminders"]
 # In short, each backend and each damage once.
 QUICK_WALKS = [("memory", "cut"), ("memory", "garbled"), ("rocksdb", "deleted")]
+QUICK_WALKS += [("unfinished", "deleted"), ("unfinished", "garbled")]
 WALKS = [
     pytest.param(kind, damage, marks=[] if (kind, damage) in QUICK_WALKS else [pytest.mark.slow])
-    for kind in (*KINDS, *(f"{kind}-4" for kind in KINDS))
+    for kind in (*KINDS, "unfinished", *(f"{kind}-4" for kind in KINDS))
     for damage in DAMAGES
 ]

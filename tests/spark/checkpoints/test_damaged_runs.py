@@ -26,6 +26,7 @@ from tests.spark.checkpoints.damaged_jobs import (
     WALKS,
     Made,
     as_it_was,
+    asking,
     cut,
     data_file,
     delete,
@@ -43,6 +44,12 @@ GOES_ON = (
     r"""plan\.json|queries/.*|.*\.crc|epochs/.*|parted-.*|sources/[^/]+/(offsets|(pace|planned)-.*)\.json|staged/.*"""
 )
 GOES_ON_WITHOUT = r"layout\.json|pace"
+# What it needs of an epoch that is sealed. One without its seal is computed again; a damaged offset is repaired.
+NEEDED = {
+    "deleted": r"queries/final/offsets/1|staged/.*\.arrow",
+    "cut": r"staged/.*(\.arrow|/1/sealed|/epochs/1|/newest\.json)",
+}
+NEEDED["garbled"] = NEEDED["cut"]
 
 
 @pytest.mark.parametrize(("kind", "damage"), WALKS)
@@ -56,6 +63,8 @@ def test_a_run_is_stopped_by_every_file_that_it_needs_and_cannot_repair(
         shutil.copytree(whole, copied)
         DAMAGES[damage](copied / name)
         goes_on = re.fullmatch(GOES_ON, name) or (damage == "deleted" and re.fullmatch(GOES_ON_WITHOUT, name))
+        if kind == "unfinished" and re.fullmatch(NEEDED[damage], name):
+            goes_on = None
         outcome = preflight(copied)
         if (
             isinstance(outcome, CheckpointDamaged)
@@ -168,6 +177,20 @@ def test_rows_that_are_sealed_and_then_damaged_are_not_computed_again(stopped_jo
     assert f"outbox/{epoch}/sealed" in reported(checkpoint)
     with pytest.raises(CheckpointDamaged, match=rf"outbox/{epoch}/sealed"):
         reminders(data).run(until="drained", checkpoint=checkpoint, settings=on(settings, "rocksdb"))
+
+
+def test_a_sealed_epoch_goes_out_with_its_answers_or_not_at_all(stopped_job: Made, settings: Settings) -> None:
+    data = as_it_was(stopped_job("unfinished"))
+    checkpoint = data / "checkpoint"
+    answers = [*checkpoint.glob("staged/final/answers/1/*.arrow")]
+    kept = [path.read_bytes() for path in answers]
+    answers[0].unlink()
+    with pytest.raises(CheckpointDamaged, match=f"{answers[0].name} is missing") as error:
+        asking(data).run(until="drained", checkpoint=checkpoint, settings=settings)
+    assert "remove staged/final/outbox/1 to accept this" in str(error.value.hint)
+    answers[0].write_bytes(kept[0])
+    asking(data).run(until="drained", checkpoint=checkpoint, settings=settings)
+    assert not reported(checkpoint)
 
 
 def test_an_error_of_spark_about_damaged_files_is_reported_as_checkpoint_damaged(tmp_path: Path) -> None:

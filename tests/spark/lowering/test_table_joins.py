@@ -20,6 +20,7 @@ from penstock.errors import (
     BadJoin,
     BadSchema,
     BadValue,
+    CheckpointDamaged,
     MissingEventTime,
     MissingInput,
     PenstockError,
@@ -238,6 +239,27 @@ def test_versions_that_no_epoch_can_ask_for_are_dropped(shop: tuple[sqlite3.Conn
     kept = [name for name in (tmp_path / "versions").iterdir() if name.suffix == ".arrow"]
     assert 3 <= len(kept) <= 7
     assert seen.seen_by(9).column("name")[0].as_py() == "ada9"
+
+
+def test_an_epoch_sees_its_version_again_though_the_file_that_names_it_is_lost(
+    shop: tuple[sqlite3.Connection, str], tmp_path: Path
+) -> None:
+    db, url = shop
+    seen = versions(users(url), tmp_path / "versions")
+    for epoch, name in enumerate(["ada", "ada", "eve", "fay"]):
+        db.execute("UPDATE users SET name = ? WHERE id = 1", [name])
+        db.commit()
+        seen.seen_by(epoch)
+    for epoch, name in [(3, "fay"), (2, "eve"), (1, "ada"), (0, "ada")]:
+        (tmp_path / "versions" / "epochs" / str(epoch)).unlink()
+        db.execute("UPDATE users SET name = 'zoe' WHERE id = 1")
+        db.commit()
+        assert seen.seen_by(epoch).column("name")[0].as_py() == name
+    assert seen.seen_by(4).column("name")[0].as_py() == "zoe"
+    for epoch in range(5, 20):
+        seen.seen_by(epoch)
+    with pytest.raises(CheckpointDamaged, match="epochs/0, the version of the table that the epoch saw, is missing"):
+        seen.seen_by(0)
 
 
 def test_a_table_is_not_read_again_before_it_is_time(shop: tuple[sqlite3.Connection, str], tmp_path: Path) -> None:

@@ -16,12 +16,13 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from penstock.connectors.sinks.collect import CollectSink
 from penstock.contracts import Epoch
-from penstock.errors import SparkFailed
+from penstock.errors import CheckpointDamaged, SparkFailed
 from penstock.settings import Settings
 from penstock.spark.epochs.writer import EpochWriter
 from penstock.spark.runs.micro_batch import MicroBatchRun
 from penstock.spark.tasks.stored_results import AnswerStore, NodeAnswers
 from penstock.storage.folders import LocalFolder
+from penstock.values.arrow_stream import STREAM_END
 from tests.conftest import at
 
 SCHEMA = "k bigint, ts timestamp"
@@ -244,6 +245,22 @@ def test_of_two_attempts_of_a_task_the_second_to_store_fails(tmp_path: Path) -> 
         second.write(pa.table({"first": [1], "second": [1], "made": [20], "refused": [None]}))
     with node(tmp_path).task(0, 0) as task:
         assert task.take((1, 1)) == (10, None)
+
+
+def test_answers_that_are_lost_or_damaged_are_named(tmp_path: Path) -> None:
+    put(node(tmp_path), 0, (1, 10))
+    store = AnswerStore(LocalFolder(tmp_path))
+    (name,) = store.names(0)
+    for content in (b"", (tmp_path / "0" / name).read_bytes()[:-8], b"garbled" + STREAM_END):
+        (tmp_path / "0" / name).write_bytes(content)
+        with pytest.raises(CheckpointDamaged, match=f"{name} cannot be read") as error:
+            node(tmp_path).task(0, 0).take((1, 1))
+        assert "copy" in str(error.value.hint)
+    task = node(tmp_path).task(0, 0)
+    (tmp_path / "0" / name).unlink()
+    for read in (lambda: task.take((1, 1)), lambda: store.require(0, [name])):
+        with pytest.raises(CheckpointDamaged, match=f"{name} is missing"):
+            read()
 
 
 def test_an_unfinished_try_is_forgotten_and_a_complete_one_serves_any_partition(tmp_path: Path) -> None:
