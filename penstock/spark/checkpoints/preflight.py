@@ -26,6 +26,7 @@ from penstock.spark.checkpoints.integrity import (
 )
 from penstock.spark.checkpoints.layout import FILE as LAYOUT
 from penstock.spark.checkpoints.spark_files import MISSING, damage_in
+from penstock.spark.epochs.ledgers import BOUNDS, read_bounds
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.tasks.offset_files import REPLAY
 from penstock.storage.folders import Folder
@@ -48,6 +49,7 @@ def check_before_repair(root: Folder, data: Folder) -> None:
         raise CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}")
     for name in names:
         _refuse_unreadable(data, f"queries/{name}/{REPLAY}")
+        _refuse_unreadable_bounds(data, name)
         for source in (data / "sources").names():
             _refuse_unreadable(data, f"sources/{source}/planned-{name}.json", needed_by=name)
 
@@ -62,6 +64,15 @@ def _refuse_unreadable(data: Folder, path: str, needed_by: str | None = None) ->
         if needed_by is None or not _newest_offsets_are_intact(data, needed_by):
             message = f"{data}/{path} cannot be read, and it has the offsets of epochs that have to run again"
             raise CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}") from error
+
+
+def _refuse_unreadable_bounds(data: Folder, query: str) -> None:
+    try:
+        read_bounds(data / "queries" / query)
+    except ValueError as error:
+        message = f"{data}/queries/{query}/{BOUNDS} cannot be read, and sinks may know an epoch by it"
+        hint = "put the file back from a copy; or remove it: a run that needs it stops with LedgerAhead"
+        raise CheckpointDamaged(message, hint=hint) from error
 
 
 def _newest_offsets_are_intact(data: Folder, query: str) -> bool:

@@ -21,6 +21,7 @@ import cramjam
 
 from penstock.errors import CheckpointDamaged
 from penstock.spark.checkpoints.history import History, StateStoreFiles, checksum_of, is_checksum
+from penstock.spark.epochs.ledgers import BOUNDS, parse_bounds
 from penstock.spark.tasks.offset_files import REPLAY
 from penstock.storage.folders import Folder
 
@@ -103,6 +104,8 @@ def _damaged_content(history: History, name: str, data: bytes, *, checked: bool)
         history.commit(epoch) if log == "commits" else (history.header(epoch), history.offsets(epoch))
     elif name in ("metadata", REPLAY):
         json.loads(data)
+    elif name == BOUNDS:
+        parse_bounds(data)
     elif name.endswith("/_metadata/metadata"):
         history.operator_metadata(name)
     elif name.endswith(".zip"):

@@ -23,7 +23,7 @@ from penstock.storage.folders import Folder
 
 # What Spark writes for a source that was not read yet.
 _UNREAD = "-"
-_BOUNDS = "bounds.json"
+BOUNDS = "bounds.json"
 
 
 def bounds_of(ends: Iterable[dict[str, Any]]) -> str:
@@ -57,12 +57,21 @@ def _digest(texts: Iterable[str]) -> str:
 
 def write_bounds(query: Folder, epoch: int, bounds: str) -> None:
     """Store the bounds that ledgers have for an epoch that another plan started, with other offset lines."""
-    query.write(_BOUNDS, json.dumps({epoch: bounds}).encode())
+    query.write(BOUNDS, json.dumps({epoch: bounds}).encode())
 
 
 def read_bounds(query: Folder) -> dict[int, str]:
     """Return the bounds of epochs that another plan started."""
-    return {int(epoch): bounds for epoch, bounds in json.loads(query.read(_BOUNDS) or "{}").items()}
+    return parse_bounds(query.read(BOUNDS) or b"{}")
+
+
+def parse_bounds(content: bytes) -> dict[int, str]:
+    """Return what `write_bounds` wrote; ValueError if it is damaged."""
+    found = json.loads(content)
+    if not isinstance(found, dict) or not all(isinstance(bounds, str) for bounds in found.values()):
+        message = "not bounds by their epochs"
+        raise ValueError(message)
+    return {int(epoch): bounds for epoch, bounds in found.items()}
 
 
 def planned_bounds(query: Folder, epoch: int) -> str | None:

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.errors import CheckpointDamaged
 from penstock.settings import Settings
-from penstock.spark.checkpoints.identity import data_folder, read_identity
+from penstock.spark.checkpoints.identity import FORMAT, Identity, data_folder, read_identity, write_identity
 from penstock.spark.checkpoints.preflight import check_before_repair, check_before_run, run_kind
 from penstock.spark.checkpoints.repair import repair
 from penstock.spark.epochs.spark_errors import translate
@@ -93,6 +93,21 @@ def preflight(checkpoint: Path) -> Exception | None:
     except Exception as error:
         return error
     return None
+
+
+@pytest.mark.parametrize("content", [b'{"1": "ab', b"\xfe\x00", b"[1]", b'{"x": "ab"}', b'{"1": 2}'])
+def test_damaged_bounds_of_an_earlier_plan_are_reported_and_stop_a_run(content: bytes, tmp_path: Path) -> None:
+    root = folder(tmp_path)
+    write_identity(root, Identity(FORMAT, "clicks", "lineage", "skeleton", {}, {}))
+    root.write("pace", b"epochs")
+    (root / "queries" / "final").write("bounds.json", b'{"1": "ab"}')
+    assert (reported(tmp_path), preflight(tmp_path)) == ("", None)
+    (root / "queries" / "final").write("bounds.json", content)
+    assert "queries/final/bounds.json cannot be read" in reported(tmp_path)
+    outcome = preflight(tmp_path)
+    assert isinstance(outcome, CheckpointDamaged)
+    assert "queries/final/bounds.json cannot be read" in outcome.message
+    assert "LedgerAhead" in str(outcome.hint)
 
 
 def hints(checkpoint: Path) -> list[Path]:
