@@ -35,7 +35,18 @@ _PAIR = re.compile(rf"""({_NAME})=('[^']*'|"[^"]*"|[^&\s]*?(?=["')\]}},;:.]*(?:[
 _QUOTED_PAIR = re.compile(rf"""(["'])({_NAME})\1(\s*:\s*)(b?)(["'])((?:\\.|(?!\5).)*)\5""", re.DOTALL)
 _USERINFO = re.compile(r"([A-Za-z][\w+.-]*://)([^:@/\s]*)(:)?(?(3)(\S*))@")
 _BARE_USERINFO = re.compile(r"^(?!\w+://)([^:@\s]*:)\S*(?=@)")
-_PEM = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL)
+_KEY_BEGIN, _KEY_END = (rf"-----{mark} [A-Z ]*PRIVATE KEY(?: BLOCK)?-----" for mark in ("BEGIN", "END"))
+_PEM = re.compile(rf"({_KEY_BEGIN}).*?({_KEY_END}|$)", re.DOTALL)
+_OPEN_PEM = re.compile(rf"{_KEY_BEGIN}(?!.*{_KEY_END})")
+_PEM_END = re.compile(rf".*?({_KEY_END})")
+# A line of a key, all but its last one have 60 characters or more; and how many lines the longest keys have.
+_KEY_LINE, _LONG_KEY_LINE = (
+    re.compile(r"\s*[A-Za-z0-9+/]{1,80}={0,2}\s*"),
+    re.compile(r"\s*[A-Za-z0-9+/]{60,80}={0,2}\s*"),
+)
+_MOST_KEY_LINES = 300
+# A text without any of these has nothing to mask, as most have: logs and lists of jobs are long.
+_MARKS = ("=", ":", "-----")
 # Services whose URLs are secrets: anyone who knows the path can post.
 _SECRET_PATH = re.compile(
     r"(https?://(?:hooks\.slack\.com|(?:\w+\.)?discord(?:app)?\.com|[\w.-]+\.webhook\.office\.com|api\.telegram\.org)/)"
@@ -64,10 +75,43 @@ def masked_text(text: str) -> str:
     >>> masked_text("s3://KEY:topsecret@lake/out and sasl.password=abc")
     's3://KEY:***@lake/out and sasl.password=***'
     """
+    if not any(mark in text for mark in _MARKS):
+        return text
     hidden = _SECRET_PATH.sub(rf"\1{HIDDEN}", _USERINFO.sub(_userinfo, text))
     hidden = _WEB_URL.sub(lambda found: _PAIR.sub(_web_pair, found[0]), hidden)
     hidden = _QUOTED_PAIR.sub(_quoted_pair, _PAIR.sub(_pair, hidden))
     return _PEM.sub(rf"\1{HIDDEN}\2", hidden)
+
+
+class LineMask:
+    """Masks the lines of a log, one after the other: of a private key every line is masked.
+
+    >>> mask = LineMask()
+    >>> [mask(line) for line in ("-----BEGIN PRIVATE KEY-----", "MC4CAQ", "-----END PRIVATE KEY-----", "ok")]
+    ['-----BEGIN PRIVATE KEY-----***', '***', '***-----END PRIVATE KEY-----', 'ok']
+    """
+
+    def __init__(self) -> None:
+        # The first line of a tail may be in the middle of a key.
+        self._is_first, self._is_tail, self._left = True, False, 0
+
+    def __call__(self, line: str) -> str:
+        """Return the next line."""
+        self._is_tail = self._is_key_of_tail(line)
+        self._is_first = False
+        if self._left and (end := _PEM_END.match(line)):
+            line, self._left = HIDDEN + line[end.start(1) :], 0
+        elif self._left or self._is_tail:
+            self._left = max(0, self._left - 1)
+            return HIDDEN
+        if _OPEN_PEM.search(line):
+            self._left = _MOST_KEY_LINES
+        return masked_text(line)
+
+    def _is_key_of_tail(self, line: str) -> bool:
+        if self._is_first:
+            return _LONG_KEY_LINE.fullmatch(line) is not None
+        return self._is_tail and _KEY_LINE.fullmatch(line) is not None
 
 
 def masked(address: str) -> str:
@@ -77,6 +121,15 @@ def masked(address: str) -> str:
     ('kafka://ada:***@a:1', 'ada:***@a:1')
     """
     return masked_text(_BARE_USERINFO.sub(rf"\1{HIDDEN}", address))
+
+
+def has_login(url: str) -> bool:
+    """Return whether a URL has a user, or a user and a password, which may contain any character but spaces.
+
+    >>> has_login("s3://KEY:se/cret@lake/out"), has_login("s3://lake/a:b@c")
+    (True, False)
+    """
+    return _USERINFO.match(url) is not None
 
 
 def masked_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from psycopg import pq
 
 import penstock as ps
 from penstock.connectors.catalog import sink_from_spec
+from penstock.connectors.files.sink import FileSink
 from penstock.connectors.tables.sink import TableSink
 from penstock.connectors.topics.client_errors import resolve, translated
 from penstock.connectors.topics.connection import Connection
@@ -20,7 +21,7 @@ from penstock.connectors.topics.sink import TopicSink
 from penstock.connectors.topics.source import TopicSource
 from penstock.contracts import Sink
 from penstock.errors import PenstockError, SettingsError
-from penstock.masking import is_secret, masked, masked_options, masked_spec, masked_text, without
+from penstock.masking import LineMask, is_secret, masked, masked_options, masked_spec, masked_text, without
 from penstock.schema import Schema
 from penstock.settings import Settings
 from penstock.storage.folders import folder
@@ -93,6 +94,7 @@ def test_secrets_of_other_clients_are_known_by_their_names() -> None:
     ("text", "shown"),
     [
         ("s3://KEY:Hunter-2@lake/out", "s3://KEY:***@lake/out"),
+        ("s3://KEY:Hunt/er@-:2@lake//out", "s3://KEY:***@lake//out"),
         ("postgresql://ada@db/shop?sslpassword=Hunter-2&sslmode=require", "postgresql://ada@db/shop?sslpassword=***&sslmode=require"),
         ("kafka://a:1?sasl%2Epassword=Hunter-2", "kafka://a:1?sasl%2Epassword=***"),
         ("https://Hunter-2@api.example/in", "https://***@api.example/in"),
@@ -112,6 +114,31 @@ def test_secrets_of_other_clients_are_known_by_their_names() -> None:
 def test_a_text_is_shown_without_its_secrets(text: str, shown: str) -> None:
     assert masked_text(text) == shown
     assert masked_text(shown) == shown
+
+
+BODY = ["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj", "MzEfYyjiWA4R4/M2bS1GB4t7NXp98C3S", "fQ=="]
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        (["a", BEGIN, *BODY, END, "b"], ["a", BEGIN + "***", "***", "***", "***", "***" + END, "b"]),
+        (
+            [f"key: {BEGIN}", "Proc-Type: 4", "", f"{BODY[0]} {END} b"],
+            [f"key: {BEGIN}***", "***", "***", f"***{END} b"],
+        ),
+        ([f"{BEGIN}x{END}", BODY[0]], [f"{BEGIN}***{END}", BODY[0]]),
+        ([f"{BEGIN}x{END}{BEGIN}", BODY[2]], [f"{BEGIN}***{END}{BEGIN}***", "***"]),
+        ([*BODY, END, BODY[0], "b"], ["***", "***", "***", END, BODY[0], "b"]),
+        (["word", "MIIE"], ["word", "MIIE"]),
+    ],
+)
+def test_the_lines_of_a_private_key_in_a_log_are_masked_one_by_one(lines: list[str], shown: list[str]) -> None:
+    assert [*map(LineMask(), lines)] == shown
+
+
+def test_a_private_key_without_an_end_does_not_mask_the_rest_of_a_log() -> None:
+    assert [*map(LineMask(), [BEGIN, *["line"] * 1000])][-1] == "line"
 
 
 def test_what_a_client_says_is_shown_without_what_it_was_given() -> None:
@@ -168,17 +195,52 @@ def test_a_secret_option_of_a_postgres_connection_shows_nowhere(option: str) -> 
     assert not [text for text in shown if SECRET in text]
 
 
+@pytest.mark.parametrize("secret", ["wJal/rXUt", "wJal+rXUt", "wJal@rXUt", "wJal:rXUt", "wJal%2FrXUt", "wJal?rXUt"])
+def test_a_password_of_any_characters_is_not_shown_by_clients_that_cannot_read_it(secret: str) -> None:
+    def check(sink: Sink) -> None:
+        sink.configure("job", Settings())
+        sink.check()
+
+    for made in (
+        lambda: check(TableSink("t", f"postgresql://ada:{secret}@127.0.0.1:1/shop")),
+        lambda: check(TopicSink("t", connection=f"kafka://ada:{secret}@127.0.0.1:1")),
+        lambda: ps.webhook(f"ftp://ada:{secret}@127.0.0.1:1/x"),
+    ):
+        with pytest.raises(PenstockError) as raised:
+            made()
+        assert not shown_of(secret, str(raised.value))
+
+
+# Characters that secrets of AWS have, and such as divide a URL.
+SECRETS = [SECRET, "wJal/rXUt", "wJal//rXUt", "wJal+rXUt", "wJal@rXUt", "wJal:rXUt", "wJal%2FrXUt", "/wJal/../rXUt/"]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az", "s3a"])
-def test_a_login_in_the_address_of_a_store_is_refused_without_showing_it(scheme: str) -> None:
-    url = f"{scheme}://KEY:{SECRET}@lake/out"
-    with pytest.raises(SettingsError, match=r"contains a login(.|\n)*variables (AWS|GOOGLE|AZURE)_") as raised:
-        folder(url)
-    assert SECRET not in str(raised.value)
-    if scheme != "s3a":
-        with pytest.raises(SettingsError, match="contains a login") as raised:
-            ps.files(url)
-        assert SECRET not in str(raised.value)
-    assert SECRET not in repr(Settings(checkpoints=url, files=url, savepoints=url, registry=f"https://a:{SECRET}@b"))
+def test_a_login_in_the_address_of_a_store_is_refused_without_showing_it(scheme: str, secret: str) -> None:
+    for path in ("/out", "//out", "", "/a@b"):
+        url = f"{scheme}://KEY:{secret}@lake{path}"
+        with pytest.raises(SettingsError, match=r"contains a login(.|\n)*variables (AWS|GOOGLE|AZURE)_") as raised:
+            folder(url)
+        assert not shown_of(secret, str(raised.value))
+        if scheme != "s3a":
+            for make in (lambda url=url: ps.files(url), lambda url=url: FileSink("out", base=url)):
+                with pytest.raises(SettingsError, match="contains a login") as raised:
+                    make()
+                assert not shown_of(secret, str(raised.value))
+    settings = Settings(checkpoints=url, files=url, savepoints=url, registry=f"https://a:{secret}@b")
+    assert not shown_of(secret, repr(settings))
+
+
+def shown_of(secret: str, text: str) -> list[str]:
+    """The parts of a secret that a text shows."""
+    return [part for part in (secret, *re.findall(r"wJal|rXUt|Hunter", secret)) if part in text]
+
+
+@pytest.mark.parametrize("url", ["s3://lake/a:b@c", "s3://lake/token=5/key=7", "az://lake/a@b"])
+def test_a_path_in_a_store_may_look_like_a_login_or_an_option(url: str) -> None:
+    assert str(folder(url)) == url
+    assert ps.files(url)
 
 
 def test_a_webhook_shows_no_secret_of_its_address_or_headers() -> None:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from penstock.storage import durable_files as durable
 from penstock.storage.durable_files import make_folders
+from penstock.storage.store_urls import SCHEMES
 
 __all__ = ["Folder", "LocalFolder", "folder"]
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
@@ -181,7 +182,7 @@ def folder(where: str | Path | Folder) -> Folder:
 def _remote(scheme: str, rest: str) -> Folder:
     # Libraries of object stores are only loaded if needed.
     from penstock.storage.hadoop_folders import HadoopFolder
-    from penstock.storage.object_folders import SCHEMES, ObjectFolder
+    from penstock.storage.object_folders import ObjectFolder
 
     return ObjectFolder.at(f"{scheme}:{rest}") if scheme in SCHEMES else HadoopFolder(f"{scheme}:{rest}")
 

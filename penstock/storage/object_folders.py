@@ -15,15 +15,14 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import from_url
 
-from penstock.errors import SettingsError, StoreFailed
-from penstock.masking import masked, masked_text
+from penstock.errors import StoreFailed
+from penstock.masking import masked_text
+from penstock.storage.store_urls import VARIABLES, refuse_login
 
 if TYPE_CHECKING:
     from penstock.storage.folders import Folder
 
-SCHEMES = ("s3", "gs", "az")
 ATTEMPTS = 10
-_PREFIXES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 # Timeouts of one request, and of all its retries together.
 _REQUEST, _PATIENCE = timedelta(seconds=30), timedelta(seconds=90)
 
@@ -41,12 +40,8 @@ class ObjectFolder:
     @classmethod
     def at(cls, url: str, environment: Mapping[str, str] = os.environ) -> ObjectFolder:
         """Return the folder at a URL, with credentials of the standard variables (AWS_*, ...)."""
-        scheme = urlsplit(url).scheme
-        if "@" in urlsplit(url).netloc:
-            # Stores ignore a login, but it would appear in checkpoints, plans and errors.
-            message = f"{masked(url)!r} contains a login, which the URL of a store must not"
-            raise SettingsError(message, hint=f"set the credentials in the variables {_PREFIXES[scheme]}*")
-        return cls(url.rstrip("/"), _config(scheme, environment))
+        refuse_login(url)
+        return cls(url.rstrip("/"), _config(urlsplit(url).scheme, environment))
 
     @property
     def hadoop(self) -> str:
@@ -133,7 +128,7 @@ class ObjectFolder:
 
 
 def _config(scheme: str, environment: Mapping[str, str]) -> Config:
-    prefix = _PREFIXES[scheme]
+    prefix = VARIABLES[scheme]
     found = {name.lower(): value for name, value in environment.items() if name.startswith(prefix) and value}
     known = [(name, value) for name, value in found.items() if name in _KNOWN or scheme != "s3"]
     return tuple(sorted(known))

@@ -17,11 +17,11 @@ from uuid import uuid4
 
 from penstock.errors import BadValue, DiskFull, SettingsError, SinkFailed, choices
 from penstock.storage.durable_files import describe_owner, make_folders, replace_file, sync, sync_all, sync_parents
+from penstock.storage.store_urls import SCHEMES, refuse_login
 
 INTERNAL_FOLDER = "_penstock"
 STAGED = f"{INTERNAL_FOLDER}/staged"
 LEDGERS = f"{INTERNAL_FOLDER}/ledger"
-SCHEMES = ("s3", "gs", "az")
 _LONG = 1 << 16
 
 
@@ -114,6 +114,7 @@ def _url(url: str) -> str:
         meant = "s3" if scheme in ("s3a", "s3n") else scheme
         message = f"files: unknown scheme {scheme}://"
         raise BadValue(message, hint=choices("known", SCHEMES, meant))
+    refuse_login(url)
     parts = rest.rstrip("/").split("/")
     if not all(parts) or {".", ".."} & set(parts):
         message = f"files: {url!r} has no bucket and path"

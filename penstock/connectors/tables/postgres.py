@@ -101,9 +101,15 @@ class Postgres(Database):
         try:
             self.login: dict[str, Any] = conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
-            message = f"{self.address!r} is not the address of a PostgreSQL database"
-            hint = 'write "postgresql://user:password@host:5432/database"; in a password, "/" is %2F and "@" is %40'
-            raise BadValue(message, hint=hint) from error
+            raise self._unreadable() from error
+        # A bare "@" in a password: libpq takes what follows as the host, and errors would show it. "@name" is a socket.
+        if "@" in str(self.login.get("host", ""))[1:]:
+            raise self._unreadable()
+
+    def _unreadable(self) -> BadValue:
+        message = f"{self.address!r} is not the address of a PostgreSQL database"
+        hint = 'write "postgresql://user:password@host:5432/database"; in a password, "/" is %2F and "@" is %40'
+        return BadValue(message, hint=hint)
 
     @property
     def _secrets(self) -> list[str]:

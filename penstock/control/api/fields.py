@@ -16,14 +16,7 @@ from penstock.secret_references import is_reference
 
 # PostgreSQL stores no NUL; other control characters in a name only hide what it is.
 _PLAIN = r"^[^\x00-\x1f\x7f]+$"
-# A text without any of these has nothing to mask, as most have: lists of jobs are long.
-_MARKS = ("=", ":", "-----")
 _DEEPEST = 50
-
-
-def mask_text(text: str) -> str:
-    """Return a text without the secrets in it."""
-    return masked_text(text) if any(mark in text for mark in _MARKS) else text
 
 
 # The names of options are few, and each is asked for with every job of a list.
@@ -48,7 +41,7 @@ def mask(value: Any, name: str = "") -> Any:
         return value
     if value and name and not isinstance(value, bool) and _names_a_secret(name):
         return HIDDEN
-    return mask_text(value) if is_text else value
+    return masked_text(value) if is_text else value
 
 
 def storable(value: Any, depth: int = 0) -> Any:
@@ -80,7 +73,7 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_P
 JobName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
 Object = Annotated[dict[str, Any], AfterValidator(storable)]
 Time = Annotated[datetime, AfterValidator(_utc)]
-MaskedText = Annotated[str, AfterValidator(mask_text)]
+MaskedText = Annotated[str, AfterValidator(masked_text)]
 MaskedObject = Annotated[dict[str, Any], AfterValidator(mask)]
 Count = Annotated[int, Field(ge=0)]
 

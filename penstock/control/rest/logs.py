@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from penstock.control.api.fields import mask_text
 from penstock.control.rest.callers import TheManager
 from penstock.control.rest.documentation import operation
 from penstock.control.rest.jobs import JobPath
+from penstock.masking import LineMask
 
 router = APIRouter(tags=["history"])
 
@@ -29,9 +29,10 @@ async def get_logs(
         await run_in_threadpool(manager.get_job, job)  # an unknown one is a problem, before the response starts
         return StreamingResponse(_lines(manager.follow_logs(job, tail)), media_type=PlainTextResponse.media_type)
     lines = await run_in_threadpool(manager.logs, job, tail)
-    return PlainTextResponse("".join(f"{mask_text(line)}\n" for line in lines))
+    return PlainTextResponse("".join(f"{line}\n" for line in map(LineMask(), lines)))
 
 
 async def _lines(lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    mask = LineMask()
     async for line in lines:
-        yield f"{mask_text(line)}\n"
+        yield f"{mask(line)}\n"

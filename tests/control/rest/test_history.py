@@ -56,6 +56,17 @@ def test_a_log_is_followed_line_by_line(api: httpx.Client, manager: MemoryManage
         assert list(response.iter_lines()) == ["third", "password=***"]
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_private_key_over_several_lines_of_a_log_is_masked(
+    api: httpx.Client, manager: MemoryManager, follow: bool
+) -> None:
+    manager.add("vwap")
+    manager.lines = ["-----BEGIN PRIVATE KEY-----", "MC4CAQAwBQYDK2VwBCIE", "-----END PRIVATE KEY-----", "done"]
+    with api.stream("GET", "/jobs/vwap/logs", params={"tail": 9, "follow": follow}) as response:
+        shown = list(response.iter_lines())[:4]
+    assert shown == ["-----BEGIN PRIVATE KEY-----***", "***", "***-----END PRIVATE KEY-----", "done"]
+
+
 def test_a_plan_is_that_of_a_version(api: httpx.Client, manager: MemoryManager) -> None:
     manager.add("vwap")
     assert api.get("/jobs/vwap/plan", params={"version": 3}).json()["version"] == 3
