@@ -15,6 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.formats.json.encodings import json_number
+from penstock.rejected.wide_times import wide_text
+
+_DAY_US = 86_400_000_000
+_OUT_OF_RANGE = (ValueError, OverflowError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class RejectedRow:
 def row_json(row: dict[str, Any]) -> str:
     """Return a row as lossless JSON; `penstock.rejected.targets` reads it by its schema.
 
-    Bytes are text in base64, times are ISO-8601, decimals are text, intervals microseconds, maps lists of pairs.
+    Bytes are text in base64, times are ISO-8601 (with a signed year before year 1 and after 9999), decimals are text,
+    intervals microseconds, maps lists of pairs.
 
     >>> row_json({"at": datetime(2026, 1, 1, tzinfo=UTC), "data": b"ab"})
     '{"at": "2026-01-01T00:00:00Z", "data": "YWI="}'
@@ -60,11 +65,30 @@ def row_dicts(rows: pa.Table) -> list[dict[str, Any]]:
 def _values(column: pa.ChunkedArray) -> list[Any]:
     try:
         found: list[Any] = column.to_pylist()
-    except (ValueError, OverflowError, pa.ArrowException):
-        if not pa.types.is_timestamp(column.type):
-            return [f"({column.type} with a time that cannot be shown)"] * len(column)
-        found = column.cast(pa.timestamp(column.type.unit)).cast(pa.string()).to_pylist()
+    except _OUT_OF_RANGE:
+        found = [_value(one) for one in column]
     return found
+
+
+def _value(one: pa.Scalar) -> Any:
+    """Return a value; if a time in it is out of range, that time alone is text."""
+    try:
+        return one.as_py()
+    except _OUT_OF_RANGE:
+        if isinstance(one, pa.StructScalar):
+            return {name: _value(part) for name, part in one.items()}
+        if isinstance(one, pa.MapScalar):
+            return [(_value(pair["key"]), _value(pair["value"])) for pair in one.values]
+        if isinstance(one, pa.ListScalar):
+            return [_value(part) for part in one.values]
+        return _wide(one)
+
+
+def _wide(one: pa.Scalar) -> str:
+    if pa.types.is_date(one.type):
+        return wide_text(one.cast(pa.int32()).as_py() * _DAY_US).partition("T")[0]
+    zone = "Z" if one.type.tz else ""
+    return wide_text(one.cast(pa.timestamp("us", one.type.tz)).cast(pa.int64()).as_py()) + zone
 
 
 def identified(rows: Iterable[RejectedRow]) -> list[tuple[str, RejectedRow]]:

@@ -35,9 +35,12 @@ from penstock.connectors.topics.producers import TransactionalWriter
 from penstock.connectors.topics.source import TopicSource
 from penstock.contracts import Source
 from penstock.errors import CannotReplay
+from penstock.rejected.wide_times import wide_us
 from penstock.schema import Schema
 from penstock.storage.file_names import source_folder
 from penstock.storage.folders import Folder, LocalFolder
+
+_DAY_US = 86_400_000_000
 
 
 class Target(Protocol):
@@ -217,7 +220,7 @@ def _plain_value(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_timestamp(kind):
         return _time(value, kind)
     if pa.types.is_date(kind):
-        return date.fromisoformat(value)
+        return _date(value)
     if pa.types.is_decimal(kind):
         return Decimal(value)
     if pa.types.is_floating(kind):
@@ -230,7 +233,15 @@ def _plain_value(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-def _time(value: str, kind: pa.DataType) -> datetime:
+def _date(value: str) -> date | int:
+    wide = wide_us(f"{value}T00")
+    # Arrow takes the number of days.
+    return date.fromisoformat(value) if wide is None else wide // _DAY_US
+
+
+def _time(value: str, kind: pa.DataType) -> datetime | int:
+    if (wide := wide_us(value)) is not None:
+        return wide
     found = datetime.fromisoformat(value)
     if kind.tz is None:
         return found.replace(tzinfo=None)

@@ -21,6 +21,7 @@ from penstock.errors import BadSchema
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.row_expressions import fallible_expressions, rejects_here
 from penstock.plan.translation.fallibility import Probe, can_fail, generic_reason, probes
+from penstock.rejected.rows import row_dicts
 from penstock.schema import Schema, arrow_type
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.lowering.side_outputs import divert, stage_rejected
@@ -101,7 +102,7 @@ def _rejecting(frame: DataFrame, failed: Column, reasons: Reasons, node: Node, c
     columns, schema = _shown(node.inputs[0].schema)
 
     def put(epoch: int, part: str, found: pa.Table) -> None:
-        rows = pa.Table.from_struct_array(found.column(_ROW).combine_chunks()).cast(schema).to_pylist()
+        rows = row_dicts(pa.Table.from_struct_array(found.column(_ROW).combine_chunks()).cast(schema))
         why = (texts[number] for number in found.column(_WHY).to_pylist())
         stage_rejected(staging, name, epoch, part, list(zip(why, rows, strict=True)))
 

@@ -101,7 +101,9 @@ class Largest(ps.Aggregator):
 
 def every_kind(chosen: tuple[str, ...]) -> ps.Pipeline:
     """SQL that fails in every kind of node that takes SQL, or in those of some outputs."""
-    chain = source("a").with_columns(n="cast(s as int)").named("with").filter("b / d > -100 or b is null").named("fil")
+    # A rejected row may have a time that Python cannot have.
+    given = source("a").with_columns(n="cast(s as int)", far="ts + interval '3650000' day").named("with")
+    chain = given.filter("b / d > -100 or b is null").named("fil")
     wide = chain.select("id", "i", "n", "ts", x="b + 1").named("sel").event_time("ts", "1s")
     per_key = wide.key_by(k="n % 2").window(ps.tumbling("1h")).aggregate(n="count(*)", ratio="sum(x / (i - 2))")
     whole = source("b").event_time("ts", "1s").window(ps.tumbling("1h"))
@@ -140,6 +142,8 @@ def test_every_kind_of_node_rejects_the_rows_on_which_its_sql_fails_alike_in_bot
         if "sums" in chosen:
             assert [one["n"] for one in out["sums"]] == [5]
             assert [one["id"] for one in sorted(out["best"], key=lambda one: one["rank"])] == [more, large]
+        (row_of_filter,) = (json.loads(one["row"]) for one in out["bad"] if one["node"] == "fil")
+        assert (row_of_filter["far"], row_of_filter["ts"]) == ("+12019-05-13T00:00:11Z", "2026-01-01T00:00:11Z")
     assert rejected(native)["sel"] == {IDS["large"]: '"b + 1" failed: overflow'}
     assert rejected(native)["with"] == {IDS["text"]: '"cast(s as int)" failed: it cannot be cast to int'}
     assert native.counts == spark.counts
