@@ -5,12 +5,17 @@ tests/log/network/test_frames.py has the reason: the memory that a request takes
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from penstock.kafka.records import Record, build_batch
 from penstock.log.errors import ErrorCode
+from penstock.log.handlers.fetch import fetch
+from penstock.log.network.connection import Connection
+from penstock.log.protocol.apis import BY_NAME
+from penstock.log.request_context import Call
 from tests.log.groups.broker_fixture import Still, offset, play
 from tests.log.groups.test_handlers import client, newest
 
@@ -71,6 +76,23 @@ def test_a_partition_has_its_producers_described_once(tmp_path: Path) -> None:
         assert [(one.name, [len(each.active_producers) for each in one.partitions]) for one in reply.topics] == [
             ("trades", [1, 0, 0])
         ]
+
+    play(tmp_path, story)
+
+
+def test_the_last_entry_of_a_partition_is_fetched_as_in_kafka(tmp_path: Path) -> None:
+    async def story(broker: Still) -> None:
+        partition = broker.store.partition("trades", 0)
+        for _ in range(3):
+            await broker.write("trades", 0, build_batch([Record(b"k", b"v")]))
+        wanted = b"".join(struct.pack(">iqi", 0, at, 1 << 20) for at in (0, 1, 2))
+        frame = struct.pack(">iiiibih", -1, 0, 0, 1 << 20, 1, 1, 6) + b"trades" + struct.pack(">i", 3) + wanted
+        pieces: list[Any] = []
+        connection = Connection(broker, "10.0.0.1", None)
+        fetch(Call(connection, BY_NAME["fetch"], 4, "test", pieces.extend), memoryview(bytearray(frame)), 0)
+        start, records = pieces[:2]
+        assert struct.unpack_from(">i", start, 16)[0] == 1  # partitions
+        assert records.size == partition.read(2, 1 << 20, limit=3).size
 
     play(tmp_path, story)
 

@@ -45,7 +45,6 @@ class Writer:
         self._size = size
         self._topic_id = topic_id
         self._number: int | None = None  # of the element that is being written
-        self.elements = 0
 
     def entity(self, schema: Any, path: Path_ = ()) -> bytes:
         body = b"".join(self._field(each, hint, (*path, each.name)) for each, hint in _plain_fields(schema))
@@ -70,10 +69,10 @@ class Writer:
         shape = self._shape
         if path == shape.flooded and not shape.tags:
             first = self._one(item, kafka_type, path)
-            self.elements = self._size // len(first)
+            count = self._size // len(first)
             if shape.varied is None:
-                return [first] * self.elements
-            return [self._numbered(number, item, kafka_type, path) for number in range(self.elements)]
+                return [first] * count
+            return [self._numbered(number, item, kafka_type, path) for number in range(count)]
         if self._number is not None and _leads_to(path, shape.varied or ()):
             number, self._number = self._number, None  # one that all elements have, and one of its own
             return [self._one(item, kafka_type, path), self._numbered(number, item, kafka_type, path)]
