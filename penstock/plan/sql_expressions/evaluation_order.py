@@ -31,7 +31,7 @@ def inputs(tree: exp.Expr) -> Iterator[tuple[exp.Expr, tuple[str, ...]]]:
         yield second, (f"({closed(first)} IS NOT NULL)",)
     elif isinstance(tree, exp.Anonymous) and tree.name.lower() in (*COALESCE, *CONDITIONAL):
         yield from _called(tree)
-    elif not tree.find(exp.Lambda):
+    elif not any(isinstance(one, exp.Lambda) for one in tree.iter_expressions()):
         parts = (one for one in tree.iter_expressions() if not isinstance(one, (exp.DataType, exp.Var, exp.Star)))
         yield from ((one, ()) for one in parts)
 

@@ -128,8 +128,9 @@ def counts(name: str) -> str:
     return f"{text[:-1]} or more" if text.endswith("+") else text.replace("-", " to ")
 
 
-# Spark casts strings to double here, and fails on the first row that is not a number: Penstock refuses them.
-_SUMS = frozenset(["sum", "try_sum", "avg", "mean", "try_avg"])
+# In aggregates Spark casts strings to what it needs, and fails on the first row whose text is none: Penstock refuses
+# them, because a failure inside an aggregate cannot be attributed to a row.
+_SUMS = frozenset(["sum", "try_sum", "avg", "mean", "try_avg", "histogram_numeric", "bitmap_construct_agg"])
 _MOMENTS = frozenset(
     [
         "std",
@@ -146,6 +147,7 @@ _MOMENTS = frozenset(
         "covar_samp",
         "regr_avgx",
         "regr_avgy",
+        "regr_count",
         "regr_intercept",
         "regr_r2",
         "regr_slope",
@@ -154,7 +156,7 @@ _MOMENTS = frozenset(
         "regr_syy",
     ]
 )
-_PERCENTILES = frozenset(["median", "percentile", "percentile_cont"])
+_PERCENTILES = frozenset(["median", "percentile", "percentile_cont", "percentile_disc"])
 _APPROXIMATE = frozenset(["percentile_approx", "approx_percentile"])
 _BOOLEANS = frozenset(["bool_and", "bool_or", "every", "some", "any", "count_if"])
 _ORDERED = frozenset(["min", "max", "min_by", "max_by"])
@@ -223,7 +225,7 @@ def refuses(name: str, args: tuple[Type, ...]) -> bool:
     if name in _APPROXIMATE:
         return not (first.is_numeric or first.is_interval or first.name in ("date", "timestamp", "timestamp_ntz"))
     if name in _BOOLEANS:
-        return first.name not in ("boolean", "string")
+        return first.name != "boolean"
     if name in _ORDERED:
         return args[min(1, len(args) - 1)].has_map
     if name in _DATES:
@@ -240,6 +242,8 @@ def advice(name: str, args: tuple[Type, ...], text: str) -> str:
             return f"{name} takes numbers; to count rows for which it is true: count_if({text}), or cast({text} as int)"
         return f"{name} takes numbers; give it one, such as a field, an element or unix_seconds(...) of it"
     if name in _BOOLEANS:
+        if STRING in args:
+            return f"{name} takes a condition; compare the text, or convert it: {name}(try_cast({text} as boolean))"
         return f"{name} takes a condition: {name}({text} > 0)"
     if name in _ORDERED:
         return "a map has no order: compare one value of it, such as m['key']"

@@ -35,6 +35,8 @@ from penstock.schema import Schema
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 _PATTERNS = (exp.Like, exp.ILike, exp.RegexpLike, exp.Escape)
 _CONNECTORS = (exp.And, exp.Or, exp.Not)
+# Texts that Spark takes as conditions.
+_TRUTHS = ("true", "false", "t", "f", "yes", "no", "y", "n")
 # The value of these is not what decides: the group is ordered by it.
 _TYPED_BY_ORDER = ("percentile_cont", "percentile_disc", "mode")
 
@@ -222,9 +224,15 @@ class Inference:
             self._must_be_boolean(part)
         return BOOLEAN
 
+    def tested(self, tree: exp.Expr) -> Type:
+        """Type `x IS NULL`, and `x IS TRUE`, for which Spark would convert a text."""
+        if isinstance(tree.expression, exp.Boolean):
+            self._must_be_boolean(tree.this)
+        return self.fixed(tree, BOOLEAN)
+
     def _must_be_boolean(self, tree: exp.Expr) -> None:
         kind = self.type_of(tree)
-        if kind not in (BOOLEAN, VOID) and not isinstance(tree, exp.Literal):
+        if kind not in (BOOLEAN, VOID) and not (isinstance(tree, exp.Literal) and tree.name.lower() in _TRUTHS):
             self._refuse(f"'{_text(tree)}' is {kind}, not boolean,", f"compare it with something: {_text(tree)} = ...")
 
     def case(self, tree: exp.Expr) -> Type:
@@ -358,7 +366,7 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Inference, exp.Expr], Type]] = {
     exp.Star: lambda inference, tree: VOID,
     exp.Null: _always(VOID),
     exp.Boolean: _always(BOOLEAN),
-    exp.Is: _always(BOOLEAN),
+    exp.Is: Inference.tested,
     exp.HexString: lambda inference, tree: BINARY,
     exp.RawString: lambda inference, tree: STRING,
     exp.Concat: _always(STRING),

@@ -7,6 +7,7 @@ that can fail, in the order of evaluation; the first that fails on a rejected ro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,12 +38,11 @@ _CONVERTED, _PARSED = "a text cannot be converted", "the text cannot be parsed"
 # More probes than this make the code that Spark generates too long; then the reason names the whole expression.
 _MOST_PROBES = 12
 # Functions that take values of one common type and raise nothing themselves.
-_ALIKE = (*COALESCE, *CONDITIONAL, "greatest", "least", "nullif", "equal_null")
+_ALIKE = (*COALESCE, *CONDITIONAL, "greatest", "least", "nullif", "equal_null", "array")
 # Functions that take values of any type and never raise.
 _SAFE = (
-    *("isnull", "isnotnull", "struct", "named_struct", "array", "size", "cardinality", "typeof", "hash", "xxhash64"),
-    *("upper", "lower", "ucase", "lcase", "initcap", "reverse", "md5", "sha", "sha1", "crc32", "base64", "hex", "get"),
-    "concat",
+    *("isnull", "isnotnull", "struct", "named_struct", "size", "cardinality", "typeof", "hash", "xxhash64"),
+    *("upper", "lower", "ucase", "lcase", "initcap", "reverse", "md5", "sha", "sha1", "crc32", "base64"),
 )
 # Functions of numbers that give NaN, infinity or null where they have no result; a text would be converted first.
 _MATH = (
@@ -59,8 +59,9 @@ _READERS = (
     "to_number",
     "from_csv",
 )
-_PLAIN = (exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.RawString, exp.Dot)
-_LOGIC = (exp.And, exp.Or, exp.Not, exp.Is, exp.Paren, exp.Alias)
+_TRY_READERS = ("try_to_date", "try_to_timestamp", "try_to_time")
+_PLAIN = (exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.RawString)
+_LOGIC = (exp.And, exp.Or, exp.Not, exp.Is, exp.Paren, exp.Alias, exp.Dot)
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between, exp.In)
 
 
@@ -180,10 +181,11 @@ class _Failures:
         return None if _never_fails(source, kind) else f"it cannot be cast to {kind}"
 
     def _converted(self, tree: exp.Expr) -> str | None:
-        """Spark converts a string beside another type, and fails where it cannot."""
+        """Spark converts values of several types to one, as a string beside a number, and fails where it cannot."""
         for group in alike(tree):
             kinds = self.inference.types_of(group)
-            if STRING in kinds and common(kinds) != STRING:
+            kind = common(kinds)
+            if kind is None or not all(_never_fails(one, kind) for one in kinds):
                 return _CONVERTED
         return None
 
@@ -199,16 +201,43 @@ class _Failures:
         name = tree.name.lower()
         if name in _ALIKE:
             return self._converted(tree)
-        if name in _SAFE or name.startswith("try_"):
+        if name in _SAFE:
             return None
+        if name.startswith("try_"):
+            return self._tried(name, tree)
         kinds = self.inference.types_of(tree.expressions)
         if name in _MATH or (name in ("round", "bround") and kinds[0].name in ("float", "double")):
             return None if all(kind.is_numeric or kind == VOID for kind in kinds) else _CONVERTED
+        if name in ("get", "hex", "concat"):
+            return None if _takes_as_they_are(name, kinds) else _CONVERTED
         if name == "element_at":
             return _RANGE if kinds[0].name == "array" else _CONVERTED if kinds[1] != kinds[0].parts[0] else None
         if name == "abs":
             return _OVERFLOW
         return _PARSED if name in _READERS else f"{name}() does not take these values"
+
+    def _tried(self, name: str, tree: exp.Expr) -> str | None:
+        """Return why a `try_` function can fail after all: they do not try everything."""
+        if name == "try_element_at" and self.inference.type_of(tree.expressions[0]).name == "array":
+            return None if Part("", VOID, tree.expressions[1]).number else "the index is 0"
+        if name in _TRY_READERS and not all(map(_is_time_format, tree.expressions[1:])):
+            return "the format is not one"
+        return None if len(tree.expressions) <= 3 else f"{name}() does not take these values"
+
+
+def _is_time_format(tree: exp.Expr) -> bool:
+    """Whether a format is written out, and of letters that every format may have."""
+    return isinstance(tree, exp.Literal) and tree.is_string and set(re.findall("[A-Za-z]", tree.name)) <= set("yMdHmsS")
+
+
+def _takes_as_they_are(name: str, kinds: tuple[Type, ...]) -> bool:
+    """Whether a function takes values of these types without a conversion that can fail."""
+    if name == "get":
+        return kinds[1].is_integer and kinds[1].name != "bigint"
+    if name == "hex":
+        return kinds[0].is_integer or kinds[0].name in ("string", "binary")
+    # Values that are no arrays become strings.
+    return not any(kind.parts for kind in kinds) or len(set(kinds)) == 1
 
 
 def _is_pattern(tree: exp.Expr) -> bool:

@@ -146,6 +146,7 @@ array_agg(s)[0] | if(count(*) > 1, sum(i), null)
 """
 REFUSED_BY_BOTH = """
 i + flag | flag + 1 | arr + 1 | i and flag | not i | i = arr | m = m | case when i then 1 end | if(i, 1, 2)
+i is true | flag and 1
 coalesce(i, arr) | coalesce(i, flag) | array(1, flag) | i.x | st.zz | arr['a'].b | ts + 1 | ts + ts
 day * 2 | d & 1 | sum_i | element_at(i, 1) | flatten(arr) | transform(i, z -> z) | filter(arr, z -> z + 1)
 upper(s, s) | upper() | map(1) | i between 1 and arr | abs(flag) | span * span | span / span | s + s | s * s
@@ -154,12 +155,18 @@ extract(nosuch from ts) | date_part('nosuch', ts) | I | S.a | st.A | nosuch(i) |
 size(s) | array_contains(i, 1) | last_day(d) | cast(arr as int) | cast(day as int) | cast(i as date)
 cast(flag as timestamp) | cast(m as double) | cast(st as bigint) | cast(ts as boolean) | cast(bin as int)
 """
+# Spark would convert these texts to conditions, and fail on the first row, or on all.
+CONDITIONS_REFUSED = "s and flag | not s | s is true | flag and 'x' | case when s then 1 end | if(s, 1, 2)"
 AGGREGATES_REFUSED_BY_BOTH = """
 stddev(flag) | var_pop(st) | corr(day, i) | median(flag) | percentile(st, 0.5) | percentile_approx(flag, 0.5) | sum(day)
 min(m) | max_by(i, m) | bool_and(i) | count_if(d) | kurtosis(ts) | avg(arr) | regr_slope(i, ts) | every(day)
 """
-# Spark makes numbers of texts here, and fails on the first row whose text is none.
-TEXTS_REFUSED = "sum(s) | avg(s) | stddev(s) | median(s) | percentile(s, 0.5) | try_sum(s) | corr(i, s) | skewness(s)"
+# Spark makes numbers and conditions of texts here, and fails on the first row whose text is none.
+TEXTS_REFUSED = """
+sum(s) | avg(s) | stddev(s) | median(s) | percentile(s, 0.5) | try_sum(s) | corr(i, s) | skewness(s)
+count_if(s) | bool_and(s) | bool_or(s) | every(s) | some(s) | any(s) | regr_count(i, s) | histogram_numeric(s, 5)
+bitmap_construct_agg(s) | percentile_disc(0.5) within group (order by s)
+"""
 
 
 def _listed(text: str) -> list[str]:
@@ -223,6 +230,12 @@ def test_what_spark_refuses_is_refused_while_the_pipeline_is_built(sql: str, emp
         scalar(sql, INPUT, node="select")
 
 
+@pytest.mark.parametrize("sql", _listed(CONDITIONS_REFUSED))
+def test_a_text_is_no_condition(sql: str) -> None:
+    with pytest.raises(PipelineError):
+        scalar(sql, INPUT, node="select")
+
+
 @pytest.mark.parametrize("sql", _listed(AGGREGATES_REFUSED_BY_BOTH))
 def test_an_aggregate_that_spark_refuses_is_refused_while_the_pipeline_is_built(sql: str, empty: DataFrame) -> None:
     with pytest.raises(AnalysisException):
@@ -232,8 +245,8 @@ def test_an_aggregate_that_spark_refuses_is_refused_while_the_pipeline_is_built(
 
 
 @pytest.mark.parametrize("sql", _listed(TEXTS_REFUSED))
-def test_numbers_of_texts_are_refused_with_the_cast_to_write(sql: str) -> None:
-    with pytest.raises(PipelineError, match=r"try_cast\(\w+ as double\)"):
+def test_aggregates_that_convert_texts_are_refused_with_the_cast_to_write(sql: str) -> None:
+    with pytest.raises(PipelineError, match=r"try_cast\(\w+ as (double|boolean)\)"):
         aggregate(sql, INPUT, keys=("key",), node="aggregate")
 
 

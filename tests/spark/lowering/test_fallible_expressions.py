@@ -183,6 +183,37 @@ def test_an_expression_that_fails_on_a_row_rejects_that_row_and_no_other(lane: s
         assert {one["id"] for one in out[f"o{number}"]} == set(IDS.values()) - bad, sql
 
 
+# Spark converts values here without being asked to; or the part that fails is inside of one that cannot.
+HIDDEN = [
+    *(
+        "s + 1",
+        "s in (1, 2)",
+        "s between 0 and 2",
+        "i > s",
+        "case s when 1 then 2 end",
+        "nullif(s, i)",
+        "coalesce(s, i)",
+    ),
+    *("if(b = 0, s, i)", "array(i, s)", "get(a, s)", "abs(s)", "sqrt(s)", "hex(b / d)"),
+    *("struct(b div i as x).x", "size(filter(a, z -> 10 div z > 1))", "isnull(transform(a, z -> 1 div z))"),
+    *("try_element_at(a, i)", "element_at(array(struct(b div i as x)), 1).x"),
+]
+
+
+@LANES
+def test_a_failure_inside_of_an_expression_that_seems_safe_rejects_its_row_too(lane: str, settings: Settings) -> None:
+    # Each expression is evaluated on two rows of its own.
+    guarded = {f"x{n}": f"case when id in ({2 * n}, {2 * n + 1}) then {sql} end" for n, sql in enumerate(HIDDEN)}
+    bad = {"s": "x", "i": 0, "b": 0, "d": 0.0, "a": [0]}
+    rows = [one for n in range(len(HIDDEN)) for one in (row(2 * n), row(2 * n + 1, **bad))]
+    out = run(pipeline(source("rows").with_columns(**guarded).named("all").to(sink("out"))), lane, settings, rows)
+    add_up(out)
+    found = rejected(out)["all"]
+    assert sorted(one["id"] for one in out["out"]) == [2 * n for n in range(len(HIDDEN))]
+    for number, reason in found.items():
+        assert HIDDEN[number // 2].lower() in reason.lower()
+
+
 @LANES
 def test_a_node_with_two_sinks_rejects_a_row_once_and_a_replay_does_not_repeat_it(
     lane: str, settings: Settings
