@@ -120,7 +120,7 @@ def every_kind(chosen: tuple[str, ...]) -> ps.Pipeline:
     return pipeline(*(outputs[name].to(sink(name)) for name in chosen))
 
 
-# In short, windows over all rows are in `test_sql_after_state_and_on_late_rows_rejects_too`.
+# Windows over all rows and top(by=) are in short in `test_sql_after_state_and_on_late_rows_rejects_too`, in one lane.
 SHORT = ("per-key", "low", "high", "rest")
 
 
@@ -227,15 +227,17 @@ def test_a_node_with_two_sinks_rejects_a_row_once_and_a_replay_does_not_repeat_i
     assert (out.counts["ratio"].rows_in, out.counts["ratio"].rejected, len(out["one"])) == (7, 2, 5)
 
 
-@pytest.mark.slow
-def test_sql_after_state_and_on_late_rows_rejects_too(settings: Settings) -> None:
+# In short without an updating stream.
+@pytest.mark.parametrize("updating", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["short", "all"])
+def test_sql_after_state_and_on_late_rows_rejects_too(updating: bool, settings: Settings) -> None:
     timed = source("rows").event_time("ts", "1s")
     counted = timed.key_by("id").window(ps.tumbling("1s")).aggregate(low="min(d)", high="max(b)").named("counted")
     totals = source("totals").key_by("id").aggregate(d="min(d)", b="max(b)")
     late = counted.side("late").with_columns(x="b / d").named("late-ratio")
+    now = totals.with_columns(x="b / d").named("now").to(sink("totals-out"))
     made = pipeline(
         counted.select("id", x="high / low").named("ratio").to(sink("ratios")),
-        totals.with_columns(x="b / d").named("now").to(sink("totals-out")),
+        *([now] if updating else []),
         late.to(sink("late")),
         timed.window(ps.tumbling("1h")).aggregate(all="collect_list(b div i)").named("lists").to(sink("lists-out")),
         timed.window(ps.tumbling("1h")).top(2, by="cast(s as int)").named("best").to(sink("best-out")),
@@ -245,7 +247,8 @@ def test_sql_after_state_and_on_late_rows_rejects_too(settings: Settings) -> Non
     add_up(out)
     found = {node: set(reasons) for node, reasons in rejected(out).items()}
     zero = IDS["zero"]
-    assert found == {"ratio": {zero}, "now": {zero, 30}, "late-ratio": {30}, "lists": {zero}, "best": {IDS["text"]}}
+    of_updates = {"now": {zero, 30}} if updating else {}
+    assert found == {"ratio": {zero}, "late-ratio": {30}, "lists": {zero}, "best": {IDS["text"]}} | of_updates
     assert [one["id"] for one in out["late"]] == [31]
 
 
