@@ -48,6 +48,8 @@ class Node(CheckedOperator):
     row_wise: ClassVar[bool] = True
     # Lowering: several branches may each compute it; not so where user code is called.
     repeatable: ClassVar[bool] = True
+    # Sinks: results of a key have an order of their own, and are not sorted by event time for keyed sinks.
+    emits_in_order: ClassVar[bool] = False
     # Backpressure: it calls services, and waits for their answers.
     waits_for_calls: ClassVar[bool] = False
     # Accounting: rows that leave are other rows than those that came, so they are counted where they leave.

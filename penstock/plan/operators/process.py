@@ -24,6 +24,7 @@ class KeyedProcess(Stateful):
     kind = "process"
     bucketed = True
     packs_rows = True
+    emits_in_order = True
     keys: tuple[str, ...]
     process: Process
     late_to: Sink | None = None

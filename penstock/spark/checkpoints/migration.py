@@ -27,7 +27,7 @@ from penstock.spark.checkpoints.initial_state import InitialState
 from penstock.spark.checkpoints.layout import Layout, QueryLayout, build_layout, query_layout, read_layout, write_layout
 from penstock.spark.checkpoints.physical_plan import write_plan
 from penstock.spark.checkpoints.runs import KEYED, copy_runs
-from penstock.spark.epochs.ledgers import planned_bounds, write_bounds
+from penstock.spark.epochs.bounds import planned_bounds, write_bounds
 from penstock.spark.epochs.spark_errors import translate
 from penstock.spark.epochs.timers import PendingTimers
 from penstock.spark.lowering.compile import Query, compile_pipeline

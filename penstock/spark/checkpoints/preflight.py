@@ -26,7 +26,7 @@ from penstock.spark.checkpoints.integrity import (
 )
 from penstock.spark.checkpoints.layout import FILE as LAYOUT
 from penstock.spark.checkpoints.spark_files import MISSING, damage_in
-from penstock.spark.epochs.ledgers import BOUNDS, read_bounds
+from penstock.spark.epochs.bounds import BOUNDS, read_bounds
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.tasks.offset_files import REPLAY
 from penstock.storage.folders import Folder

@@ -21,7 +21,7 @@ import cramjam
 
 from penstock.errors import CheckpointDamaged
 from penstock.spark.checkpoints.history import History, StateStoreFiles, checksum_of, is_checksum
-from penstock.spark.epochs.ledgers import BOUNDS, parse_bounds
+from penstock.spark.epochs.bounds import BOUNDS, parse_bounds
 from penstock.spark.tasks.offset_files import REPLAY
 from penstock.storage.folders import Folder
 

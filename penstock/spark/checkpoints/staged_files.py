@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from penstock.errors import PenstockError
 from penstock.spark.checkpoints.spark_files import MISSING
-from penstock.spark.epochs.ledgers import planned_bounds
+from penstock.spark.epochs.bounds import planned_bounds
 from penstock.spark.epochs.result_staging import ResultStaging
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.lowering.table_versions import EPOCHS, NEWEST, VERSION

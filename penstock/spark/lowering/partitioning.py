@@ -14,7 +14,6 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 from penstock.contracts import ROW_KEY
 from penstock.plan.graph import upstream
 from penstock.plan.operators.node import Node
-from penstock.plan.operators.process import KeyedProcess
 from penstock.plan.operators.stateless import Write
 from penstock.plan.physical.determinism import replay_key
 from penstock.spark.lowering.context import column
@@ -41,8 +40,7 @@ def ordering(frame: DataFrame, write: Write) -> list[Column]:
     if ORDER in frame.columns:
         return [column(ORDER)]
     stateful = _last_stateful(write)
-    # A process function emits the rows of its keys in an order of its own.
-    by_time = EVENT_TIME in frame.columns and stateful is not None and not isinstance(stateful, KeyedProcess)
+    by_time = EVENT_TIME in frame.columns and stateful is not None and not stateful.emits_in_order
     return [column(EVENT_TIME)] if by_time else []
 
 

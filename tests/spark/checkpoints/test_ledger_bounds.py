@@ -11,8 +11,9 @@ import pytest
 
 from penstock.contracts import Sink
 from penstock.errors import LedgerAhead
+from penstock.spark.epochs.bounds import bounds_of, ordered_bounds
 from penstock.spark.epochs.epoch_names import EpochNames
-from penstock.spark.epochs.ledgers import Ledgers, bounds_of, ordered_bounds
+from penstock.spark.epochs.ledgers import Ledgers
 from penstock.storage.folders import folder
 
 AB, BA = [{"0": 5}, {"0": 7}], [{"0": 7}, {"0": 5}]
