@@ -53,12 +53,13 @@ class DriverProcess:
         assert self._manager is not None
         self._manager.send(message)
 
-    def event(self, kind: str, job: str) -> Message:
-        """Return the first event of a kind, now or later."""
+    def event(self, kind: str, job: str, number: int = 1) -> Message:
+        """Return the first event of a kind, or the second and so on, now or later."""
         while True:
+            found = [event for event in self.events if (event["kind"], event["job"]) == (kind, job)]
+            if len(found) >= number:
+                return found[number - 1]
             for event in self.events:
-                if (event["kind"], event["job"]) == (kind, job):
-                    return event
                 assert kind == "ended" or (event["kind"], event["job"]) != ("ended", job), event
             assert self._manager is not None
             message = self._manager.read()
