@@ -98,6 +98,7 @@ EVERY_OTHER = (
     "query/relations/test_nexmark.py",
     "query/relations/test_queries.py",
     "query/relations/test_tpch.py",
+    "log/network/test_frames.py",
     "log/storage/test_power_loss.py",
     "native/test_fallible_expressions.py",
     "native/test_expression_values.py",

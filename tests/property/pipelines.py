@@ -149,6 +149,12 @@ BRANCHES = {
         "SELECT DISTINCT k, v FROM input",
         ("k", "v"),
     ),
+    "firsts": Branch(
+        lambda stream: ps.sql("SELECT DISTINCT k, v FROM input", input=stream),
+        "SELECT k, max_by(v, first) FROM (SELECT k, v, min(position) AS first FROM input GROUP BY k, v) GROUP BY k",
+        ("k", "v"),
+        "k",
+    ),
     "totals": Branch(
         lambda stream: stream.key_by("k").aggregate(n="count(*)", sum="sum(v)"),
         "SELECT k, count(*), sum(v)::BIGINT FROM input GROUP BY k",

@@ -85,7 +85,7 @@ EXAMPLES = st.builds(
 QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 
 
-@hypothesis_settings(max_examples=3, deadline=None, print_blob=True, suppress_health_check=QUIET)
+@hypothesis_settings(max_examples=2, deadline=None, print_blob=True, suppress_health_check=QUIET)
 @given(example=EXAMPLES)
 def test_a_random_pipeline_with_random_faults_writes_what_a_batch_query_gives(
     example: Example, settings: Settings, event_log: str
