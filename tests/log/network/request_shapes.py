@@ -62,22 +62,23 @@ class Writer:
             return self._null(kind, kafka_type)
         if typing.get_origin(kind) is not tuple:
             return self._one(kind, kafka_type, path)
-        items = self._items(typing.get_args(kind)[0], kafka_type, path)
-        return (_length(len(items) + 1) if self._flexible else struct.pack(">i", len(items))) + b"".join(items)
+        count, items = self._items(typing.get_args(kind)[0], kafka_type, path)
+        return (_length(count + 1) if self._flexible else struct.pack(">i", count)) + items
 
-    def _items(self, item: Any, kafka_type: str, path: Path_) -> list[bytes]:
+    def _items(self, item: Any, kafka_type: str, path: Path_) -> tuple[int, bytes]:
+        """Return how many elements an array has, and their bytes."""
         shape = self._shape
         if path == shape.flooded and not shape.tags:
             first = self._one(item, kafka_type, path)
             count = self._size // len(first)
             if shape.varied is None:
-                return [first] * count
-            return [self._numbered(number, item, kafka_type, path) for number in range(count)]
+                return count, first * count
+            return count, b"".join(self._numbered(number, item, kafka_type, path) for number in range(count))
         if self._number is not None and _leads_to(path, shape.varied or ()):
             number, self._number = self._number, None  # one that all elements have, and one of its own
-            return [self._one(item, kafka_type, path), self._numbered(number, item, kafka_type, path)]
+            return 2, self._one(item, kafka_type, path) + self._numbered(number, item, kafka_type, path)
         is_one = _leads_to(path, shape.flooded) or shape.rest == ONE
-        return [self._one(item, kafka_type, path)] if is_one else []
+        return (1, self._one(item, kafka_type, path)) if is_one else (0, b"")
 
     def _numbered(self, number: int, item: Any, kafka_type: str, path: Path_) -> bytes:
         self._number = number
