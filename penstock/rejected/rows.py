@@ -15,9 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.formats.json.encodings import json_number
-from penstock.rejected.wide_times import wide_text
+from penstock.rejected.wide_times import DAY_US, wide_text
 
-_DAY_US = 86_400_000_000
 _OUT_OF_RANGE = (ValueError, OverflowError, pa.ArrowException)
 
 
@@ -86,7 +85,7 @@ def _value(one: pa.Scalar) -> Any:
 
 def _wide(one: pa.Scalar) -> str:
     if pa.types.is_date(one.type):
-        return wide_text(one.cast(pa.int32()).as_py() * _DAY_US).partition("T")[0]
+        return wide_text(one.cast(pa.int32()).as_py() * DAY_US).partition("T")[0]
     zone = "Z" if one.type.tz else ""
     return wide_text(one.cast(pa.timestamp("us", one.type.tz)).cast(pa.int64()).as_py()) + zone
 

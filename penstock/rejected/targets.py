@@ -35,12 +35,10 @@ from penstock.connectors.topics.producers import TransactionalWriter
 from penstock.connectors.topics.source import TopicSource
 from penstock.contracts import Source
 from penstock.errors import CannotReplay
-from penstock.rejected.wide_times import wide_us
+from penstock.rejected.wide_times import DAY_US, wide_us
 from penstock.schema import Schema
 from penstock.storage.file_names import source_folder
 from penstock.storage.folders import Folder, LocalFolder
-
-_DAY_US = 86_400_000_000
 
 
 class Target(Protocol):
@@ -236,7 +234,7 @@ def _plain_value(value: Any, kind: pa.DataType) -> Any:
 def _date(value: str) -> date | int:
     wide = wide_us(f"{value}T00")
     # Arrow takes the number of days.
-    return date.fromisoformat(value) if wide is None else wide // _DAY_US
+    return date.fromisoformat(value) if wide is None else wide // DAY_US
 
 
 def _time(value: str, kind: pa.DataType) -> datetime | int:

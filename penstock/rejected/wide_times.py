@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 _CYCLE_YEARS, _CYCLE = 400, timedelta(days=146_097)
 _MICROSECOND = timedelta(microseconds=1)
+DAY_US = 86_400_000_000
 _WIDE = re.compile(r"([+-]\d{4,})(-.*)")
 
 

@@ -203,7 +203,7 @@ class StdinSource(Source):
         sync(spool)
         if ended:
             os.remove(end)
-        # Before more lines come, of which a part would be taken for a whole one with the marker.
+        # Before more lines come: with the marker, a part of one would be taken for a complete line.
         sync(os.path.dirname(spool))
 
     def _copy(self, stream: BinaryIO) -> None:

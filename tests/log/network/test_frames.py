@@ -26,7 +26,7 @@ from tests.log.transactions.brokers import TRANSACTIONAL, Still
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZE = 8 * KIB
-VARIED_SIZE = 2 * KIB  # of elements that differ: a hundred, each of which could be answered with all that there is
+VARIED_SIZE = 2 * KIB  # of elements that differ: a hundred, and a reply could repeat all content of the broker for each
 FLOOR = 4 * KIB  # so that small requests meet the bound per byte, too
 PER_BYTE = 100  # frame, decoded request, what the handler makes of it, and the reply, together
 SPARE = 512 * KIB  # the reply to one element: all partitions of a topic, for example
