@@ -16,7 +16,7 @@ from penstock.log.groups.coordinator import GroupCoordinator, GroupSettings
 from penstock.log.monitoring.metrics import Metrics
 from penstock.log.network.limits import Limits, RequestMemory
 from penstock.log.security.setup import Security, open_security
-from penstock.log.storage.checkpoints import Snapshot, save_snapshot
+from penstock.log.storage.checkpoints import Snapshot
 from penstock.log.storage.partition import Appended, Partition
 from penstock.log.storage.segments.segment import Segment
 from penstock.log.storage.store import Store
@@ -174,7 +174,7 @@ class Broker:
 
     def _save_checkpoint(self, partition: Partition, written: Segment, point: Snapshot) -> None:
         # The snapshot claims that the segment is on disk, so that is synced first.
-        self.syncer.sync_then_save(written.handle, partial(save_snapshot, partition.folder, point))
+        self.syncer.sync_then_save(written.handle, partial(partition.save_snapshot, point))
 
 
 def _finish(done: asyncio.Future[None], error: OSError | None) -> None:

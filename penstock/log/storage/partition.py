@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -82,6 +83,18 @@ class Partition:
         self.durable = False  # each record is synced before it is acknowledged
         self._recovery_point, self._recovery_point_path = RecoveryPoint(-1, 0), recovery_point_path(folder)
         self.truncated = False  # recovery found less than had been written
+        self._deleted = False
+        self._saving = threading.Lock()  # snapshots are saved by another thread than deletes the topic
+
+    def on_deleted(self) -> None:
+        """Write no file from now on: the folder may soon belong to a new topic of the same name."""
+        with self._saving:
+            self._deleted = True
+        self.durable = False
+        for segment in self.segments:
+            segment.release()
+        self.handles.evict(self._recovery_point_path)
+        self.notify_waiters()
 
     @property
     def active(self) -> Segment:
@@ -286,11 +299,17 @@ class Partition:
         self.checkpointed = active.base, active.size
         return Snapshot(active.end, active.base, active.size, active.largest_timestamp, self.producers.encoded())
 
+    def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Save a snapshot whose segments are synced, unless the topic was deleted meanwhile."""
+        with self._saving:
+            if not self._deleted:
+                save_snapshot(self.folder, snapshot)
+
 
 def save_checkpoint_now(partition: Partition, written: Segment, point: Snapshot) -> None:
     """Sync a segment and save the snapshot that covers it."""
     written.handle.sync()
-    save_snapshot(partition.folder, point)
+    partition.save_snapshot(point)
 
 
 def _first_at(data: memoryview, timestamp: int, start: int) -> Record | None:

@@ -16,7 +16,7 @@ from penstock.errors import SettingsError
 from penstock.log.configs.broker import SETTINGS_FILE, DynamicSettings
 from penstock.log.configs.topic import INTERNAL_TOPICS
 from penstock.log.errors import ErrorCode, LogError
-from penstock.log.storage.checkpoints import Snapshot, read_epochs, recovery_point_path
+from penstock.log.storage.checkpoints import Snapshot, read_epochs
 from penstock.log.storage.partition import Partition, save_checkpoint_now
 from penstock.log.storage.partition_recovery import open_partition
 from penstock.log.storage.segments.files import FilePool, write_atomically
@@ -134,11 +134,7 @@ class Store:
         for index in range(topic.partitions):
             partition = self._partitions.pop((name, index), None)
             if partition is not None:
-                for segment in partition.segments:
-                    segment.release()
-                self.handles.evict(recovery_point_path(partition.folder))
-                partition.durable = False  # its folder may soon belong to a new topic of the same name
-                partition.notify_waiters()
+                partition.on_deleted()
         self._trash(name, range(topic.partitions))
         threading.Thread(target=self._clear_trash, name="penstock-log-trash").start()
 

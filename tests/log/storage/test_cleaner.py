@@ -161,7 +161,7 @@ def test_what_recovery_has_to_read_again_stays_little(tmp_path: Path, monkeypatc
             save_snapshot(folder, snapshot)
             loop.call_soon_threadsafe(saved.set)
 
-        monkeypatch.setattr("penstock.log.broker.save_snapshot", save_and_tell)
+        monkeypatch.setattr("penstock.log.storage.partition.save_snapshot", save_and_tell)
         partition = written(broker, {})
         await broker.cleaner.clean_all()
         async with asyncio.timeout(20):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +14,11 @@ from typer.testing import CliRunner
 
 from penstock.cli import app
 from penstock.errors import SettingsError
+from penstock.log.broker import Broker
 from penstock.log.errors import ErrorCode, LogError
+from penstock.log.storage.partition import Partition
 from penstock.log.storage.store import Store
-from tests.log.storage.logs import append, consumed, plain
+from tests.log.storage.logs import NOW, append, consumed, keyed, plain
 
 
 def test_topics_whose_names_differ_in_dots_and_underscores_alone_are_refused_as_in_kafka(tmp_path: Path) -> None:
@@ -99,6 +103,36 @@ def test_records_of_a_deleted_topic_do_not_come_back_with_its_name(tmp_path: Pat
     again.create_topic("t", 1, {})
     assert again.partition("t", 0).end == 0
     again.close()
+
+
+def test_a_late_snapshot_of_a_deleted_topic_is_none_of_the_next_topic_of_that_name(tmp_path: Path) -> None:
+    """A segment is closed and its snapshot waits for an fsync; meanwhile its topic is deleted and created again."""
+    broker = Broker(tmp_path / "data")
+    broker.store.create_topic("t", 1, {})
+    _close_a_segment(broker.store.partition("t", 0), sequence=0)
+    broker.store.delete_topic("t")
+    broker.store.create_topic("t", 1, {})
+    created = broker.store.partition("t", 0)
+    _save_snapshots(broker)
+    _close_a_segment(created, sequence=5)
+    shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    broker.store.close()
+    killed = Store(tmp_path / "killed")
+    assert append(killed.partition("t", 0), keyed([("k", "v")], producer_id=7, base_sequence=6)) == 1
+    killed.close()
+
+
+def _close_a_segment(partition: Partition, sequence: int) -> None:
+    append(partition, keyed([("k", "v")], producer_id=7, base_sequence=sequence))
+    partition.roll(NOW)
+
+
+def _save_snapshots(broker: Broker) -> None:
+    async def sync_once() -> None:
+        broker.syncer.start(asyncio.get_running_loop())
+        broker.syncer.stop()
+
+    asyncio.run(sync_once())
 
 
 def test_a_partition_after_a_failed_sync_gets_no_snapshot(tmp_path: Path) -> None:
