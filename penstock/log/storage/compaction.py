@@ -23,8 +23,6 @@ from penstock.kafka.records import decompress_records, key_and_value, raw_record
 from penstock.log.errors import LogError
 from penstock.log.storage.checkpoints import (
     CleanerCheckpoint,
-    load_snapshots,
-    snapshot_path,
     write_cleaner_checkpoint,
     write_txn_index,
 )
@@ -240,7 +238,7 @@ def _fits(partition: Partition, product: CleanedSegment) -> bool:
 def _replace(partition: Partition, product: CleanedSegment, cleaned_until: int) -> None:
     base, end = product.sources[0].base, product.sources[-1].end
     old = [segment for segment in partition.segments if base <= segment.base < end]
-    _drop_snapshots(partition.folder, {segment.base for segment in old})
+    partition.drop_snapshots({segment.base for segment in old})
     aborted = [entry for segment in old for entry in partition.aborted_in(segment)]
     # A superset of what the new segment needs, so that it is correct before and after the swap.
     write_txn_index(old[0].aborted_path, aborted)
@@ -253,13 +251,6 @@ def _replace(partition: Partition, product: CleanedSegment, cleaned_until: int) 
     at = partition.segments.index(old[0])
     partition.segments[at : at + len(old)] = [fresh]
     write_txn_index(fresh.aborted_path, [entry for entry in aborted if entry.last >= cleaned_until])
-
-
-def _drop_snapshots(folder: Path, bases: set[int]) -> None:
-    # They refer to a position in a file that is about to change.
-    for saved in load_snapshots(folder):
-        if saved.segment in bases:
-            snapshot_path(folder, saved.end).unlink(missing_ok=True)
 
 
 def cleaned_folder(folder: Path) -> Path:

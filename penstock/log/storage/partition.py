@@ -21,8 +21,10 @@ from penstock.log.storage.checkpoints import (
     RecoveryPoint,
     Snapshot,
     encode_recovery_point,
+    load_snapshots,
     recovery_point_path,
     save_snapshot,
+    snapshot_path,
     write_txn_index,
 )
 from penstock.log.storage.producer_state import AbortedTxn, ProducerStates
@@ -84,7 +86,7 @@ class Partition:
         self._recovery_point, self._recovery_point_path = RecoveryPoint(-1, 0), recovery_point_path(folder)
         self.truncated = False  # recovery found less than had been written
         self._deleted = False
-        self._saving = threading.Lock()  # snapshots are saved by another thread than deletes the topic
+        self._saving = threading.Lock()  # snapshots are saved in another thread
 
     def on_deleted(self) -> None:
         """Write no file from now on: the folder may soon belong to a new topic of the same name."""
@@ -300,10 +302,20 @@ class Partition:
         return Snapshot(active.end, active.base, active.size, active.largest_timestamp, self.producers.encoded())
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Save a snapshot whose segments are synced, unless the topic was deleted meanwhile."""
+        """Save a snapshot whose segments are synced, unless the topic was deleted or the segment closed meanwhile.
+
+        Compaction may replace a closed segment, and with it the position that a snapshot has. The next one follows.
+        """
         with self._saving:
-            if not self._deleted:
+            if not self._deleted and (snapshot.segment == self.active.base or not snapshot.size):
                 save_snapshot(self.folder, snapshot)
+
+    def drop_snapshots(self, bases: set[int]) -> None:
+        """Delete the snapshots that refer to a position in these segments, whose files are about to be replaced."""
+        with self._saving:
+            for saved in load_snapshots(self.folder):
+                if saved.segment in bases:
+                    snapshot_path(self.folder, saved.end).unlink(missing_ok=True)
 
 
 def save_checkpoint_now(partition: Partition, written: Segment, point: Snapshot) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from penstock.kafka.compression import GZIP, LZ4, SNAPPY, ZSTD
 from penstock.kafka.records import ABORT, COMMIT, Record, decode_batch
 from penstock.log.storage import compaction
+from penstock.log.storage.checkpoints import Snapshot
 from penstock.log.storage.compaction import CompactionResult, compact, plan_compaction, swap_in
 from penstock.log.storage.partition import Partition
 from penstock.log.storage.segments.segment import Segment
@@ -339,3 +340,21 @@ def count_down(left: int, patched: pytest.MonkeyPatch) -> None:
 
     for owner, name in [(os, "replace"), (os, "fsync"), (Path, "unlink"), (Segment, "closed_at"), (shutil, "rmtree")]:
         patched.setattr(owner, name, guarded(getattr(owner, name)))
+
+
+def test_a_snapshot_that_is_saved_after_compaction_does_not_refer_to_the_file_that_was_replaced(tmp_path: Path) -> None:
+    """It waits for an fsync while its segment is closed and compacted; the snapshot of the next segment waits too."""
+    waiting: list[Snapshot] = []
+    partition = opened(tmp_path / "t-0")
+    partition.save_checkpoint = lambda _partition, _written, snapshot: waiting.append(snapshot)
+    for key in "ab":
+        append(partition, keyed([(key, "old")]))
+    partition.checkpoint()
+    for key in "acd":
+        append(partition, keyed([(key, "new" * 20)]))
+    partition.roll(NOW)
+    compacted(partition)
+    partition.save_snapshot(waiting[0])
+    again = opened(copied(partition, tmp_path / "killed"))
+    assert [record.key for record in consumed(again)] == [b"b", b"a", b"c", b"d"]
+    assert not any(segment.damaged for segment in again.segments)
