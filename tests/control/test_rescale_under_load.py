@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 
 import httpx
@@ -23,11 +24,12 @@ numbers = ps.read_topic("numbers", schema="id bigint", start="earliest")
 windows = numbers.key_by(k="id % {keys}").window(ps.count_window({window})).aggregate(first="min(id)", last="max(id)")
 pipeline = ps.Pipeline("windows", windows.to(ps.files("{folder}")))
 """
-# Far fewer rows in an epoch than arrive, so that lag grows.
+# Few rows in an epoch, so that the job is slow.
 SETTINGS = {"state": "rocksdb", "epoch_rows": 100}
-# So many that it is behind for minutes, and catches up within them however busy the machine is.
-MOST = 12_000
-LAG = {"kind": "lag", "up": 500, "down": 1, "maximum": 2, "up_cooldown": 1, "down_cooldown": 3600}
+LAG = {"kind": "lag", "up": 500, "down": 1, "in_flight": 1, "maximum": 2, "up_cooldown": 1, "down_cooldown": 3600}
+# So many rows it is behind, and so many more each second, however fast the machine is. A lag that shrinks fast enough
+# is no reason to rescale, and one that grows without bound is not worked off by a busy machine.
+BEHIND, GROWTH = 3000, 20
 
 
 @pytest.mark.slow
@@ -35,15 +37,22 @@ def test_a_job_that_falls_behind_is_rescaled_and_its_output_is_exact(tmp_path: P
     out = tmp_path / "out"
     with world(tmp_path, postgres, random.Random(1), scripted=False) as there:
         numbers = Numbers(there.log.bootstrap, per_second=1000)
+        numbers.most = BEHIND
         numbers.start()
         job = _submitted(there, out)
         there.jobs = [job]
-        wait_for(lambda: numbers.sent >= MOST, "numbers are not sent", seconds=240)
+        since = time.monotonic()
+
+        def is_rescaled() -> bool:
+            done = WINDOW * len(_written(out))
+            numbers.most = done + BEHIND + GROWTH * (time.monotonic() - since)
+            return _job(there, job)["parallelism"] == 2
+
+        wait_for(is_rescaled, "it was not rescaled", seconds=300, poll=1)
         numbers.stop()
-        wait_for(lambda: _job(there, job)["parallelism"] == 2, "it was not rescaled", seconds=240)
         there.settle()
         expected = sorted(_windows(numbers.sent))
-        wait_for(lambda: len(_written(out)) >= len(expected), "it does not catch up", seconds=300)
+        wait_for(lambda: len(_written(out)) >= len(expected), "it does not catch up", seconds=600, poll=1)
         assert _written(out) == expected
         causes = [one["cause"] for one in _get(there, f"jobs/{job}/transitions")["items"]]
         assert any("lag" in cause for cause in causes), causes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def source(part: int, folder: Path) -> bytes:
 
 
 class Numbers(threading.Thread):
-    """Writes numbers to the topic, one after the other; `acknowledged` counts those that the log has."""
+    """Writes up to `most` numbers to the topic, one after the other; `acknowledged` counts those that the log has."""
 
     def __init__(self, bootstrap: str, per_second: float = 50.0) -> None:
         super().__init__(name="numbers", daemon=True)
@@ -34,10 +35,13 @@ class Numbers(threading.Thread):
         self._producer = Producer(config | {"message.timeout.ms": 300_000, "retries": 10_000})
         self._pause, self._ending = 1.0 / per_second, threading.Event()
         self.sent = self.acknowledged = 0
+        self.most: float = math.inf
         self.lost: list[str] = []
 
     def run(self) -> None:
         while not self._ending.wait(self._pause):
+            if self.sent >= self.most:
+                continue
             self._producer.produce(TOPIC, json.dumps({"id": self.sent}).encode(), on_delivery=self._delivered)
             self.sent += 1
             self._producer.poll(0)
