@@ -94,7 +94,7 @@ def test_a_random_pipeline_with_random_faults_writes_what_a_batch_query_gives(
 
 
 @pytest.mark.slow
-@hypothesis_settings(max_examples=75, deadline=None, print_blob=True, suppress_health_check=QUIET)
+@hypothesis_settings(max_examples=40, deadline=None, print_blob=True, suppress_health_check=QUIET)
 @given(example=EXAMPLES)
 def test_many_random_pipelines_with_random_faults_write_what_a_batch_query_gives(
     example: Example, settings: Settings, event_log: str

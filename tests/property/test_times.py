@@ -203,7 +203,7 @@ def test_results_are_the_same_wherever_epochs_end(example: Example, settings: Se
 
 
 @pytest.mark.slow
-@hypothesis_settings(max_examples=60, deadline=None, print_blob=True, suppress_health_check=QUIET)
+@hypothesis_settings(max_examples=30, deadline=None, print_blob=True, suppress_health_check=QUIET)
 @given(example=EXAMPLES)
 def test_results_of_random_rows_are_the_same_wherever_epochs_end(example: Example, settings: Settings) -> None:
     check(example, settings)
