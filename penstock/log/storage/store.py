@@ -7,8 +7,8 @@ import json
 import logging
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
@@ -48,6 +48,7 @@ class Store:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._save_checkpoint = save_checkpoint
         self._durable = durable
+        self._trash_remover = ThreadPoolExecutor(1, "penstock-log-trash")
         self._clear_trash()
 
     def topic(self, name: str) -> Topic:
@@ -136,7 +137,7 @@ class Store:
             if partition is not None:
                 partition.on_deleted()
         self._trash(name, range(topic.partitions))
-        threading.Thread(target=self._clear_trash, name="penstock-log-trash").start()
+        self._trash_remover.submit(self._clear_trash)
 
     def _trash(self, name: str, indexes: range) -> None:
         # Also before a topic is created: a crash may have left the folders of a deleted one of that name.
@@ -157,6 +158,7 @@ class Store:
             _finish(partition)
         self._partitions.clear()
         self.handles.close()
+        self._trash_remover.shutdown()  # the folder may belong to another process from now on
         os.close(self._lock)
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,28 @@ def test_records_of_a_deleted_topic_do_not_come_back_with_its_name(tmp_path: Pat
     again.create_topic("t", 1, {})
     assert again.partition("t", 0).end == 0
     again.close()
+
+
+def test_files_of_a_deleted_topic_are_gone_when_the_store_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder may belong to another process then."""
+    closing, removed = threading.Event(), shutil.rmtree
+
+    def remove_late(folder: Path, *, ignore_errors: bool) -> None:
+        closing.wait(5)
+        removed(folder, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", remove_late)
+    store = Store(tmp_path)
+    store.create_topic("t", 1, {})
+    append(store.partition("t", 0), plain(1))
+    store.delete_topic("t")
+    closed = threading.Thread(target=store.close)
+    closed.start()
+    closing.set()
+    closed.join()
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
 def test_a_late_snapshot_of_a_deleted_topic_is_none_of_the_next_topic_of_that_name(tmp_path: Path) -> None:
