@@ -205,13 +205,17 @@ class LocalStore:
         return found
 
     def read(self, name: str) -> tuple[bytes, bytes] | None:
-        """Return the last complete line: replacing a small file appends one. Its content is its version."""
+        """Return the last complete line: replacing a small file appends one. Its content is its version.
+
+        A file without one is damaged, for it was created with its first line; what it has is returned then.
+        """
         try:
             with open(self._at(name), "rb") as file:
-                lines = file.read().split(b"\n")[:-1]
+                *lines, rest = file.read().split(b"\n")
         except FileNotFoundError:
             return None
-        return (lines[-1], lines[-1]) if lines else None
+        last = lines[-1] if lines else rest
+        return last, last
 
     def compare_and_swap(self, name: str, data: bytes, version: bytes | None) -> bytes:
         """Replace a small file if it has this content; data is one line."""

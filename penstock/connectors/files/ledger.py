@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 from urllib.parse import quote, unquote
 
@@ -24,13 +25,9 @@ class Ledger:
         """Take over the ledger: earlier runs can no longer commit. Then finish and clean up what they left."""
         self._store, self._run, self._name = store, run, f"{LEDGERS}/{_key(epoch)}.json"
         self._version: Any = None
-        self.epoch, self.bounds, moves = -1, "", Moves()
-        found = store.read(self._name)
-        if found:
-            entry = json.loads(found[0])
-            self._version, self.epoch, moves = found[1], entry["epoch"], entry["files"]
-            self.bounds = entry.get("bounds", "")
-        self._write(self.epoch, self.bounds, moves)
+        found = _read(store, self._name) or _Entry(None, -1, "", Moves())
+        self._version, moves = found.version, found.moves
+        self._write(found.epoch, found.bounds, moves)
         left = store.files(f"{STAGED}/{_key(epoch)}")
         _show(store, moves, left)
         store.remove(name for name in left if not name.startswith(f"{staging_folder(epoch, run)}/"))
@@ -63,6 +60,34 @@ class Ledger:
         raise SinkFailed(message, hint="keep only one of them running")
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """What a ledger has, and the version of its file."""
+
+    version: Any
+    epoch: int
+    bounds: str
+    moves: Moves
+
+
+def _read(store: FileStore, name: str) -> _Entry | None:
+    found = store.read(name)
+    if found is None:
+        return None
+    try:
+        entry = json.loads(found[0])
+        moves = [(str(staged), str(final)) for staged, final in entry["files"]]
+        return _Entry(found[1], int(entry["epoch"]), str(entry.get("bounds", "")), moves)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"the ledger {name} of {store.url} is damaged: {type(error).__name__}: {error}"
+        raise SinkFailed(message, hint=_DAMAGED) from error
+
+
+_DAMAGED = """it says which epochs are in the files, and whose files a crash may have left unfinished
+  put the file back from a copy; or, if its job is not to be continued, remove it
+  a job whose ledger is lost starts over with another folder and another --checkpoint"""
+
+
 def staging_folder(epoch: Epoch, run: str) -> str:
     """Return the folder in which a run stages the files of an epoch."""
     return f"{STAGED}/{_key(epoch)}/{run}"
@@ -85,7 +110,7 @@ def newest_files(store: FileStore) -> set[str]:
 def has_epochs(store: FileStore, sink: str) -> bool:
     """Return whether a sink of that name has committed an epoch, in any lineage and query."""
     names = (name for name in store.files(LEDGERS) if _sink_of(name) == sink)
-    return any(json.loads(found[0])["epoch"] >= 0 for name in names if (found := store.read(name)))
+    return any(found.epoch >= 0 for name in names if (found := _read(store, name)))
 
 
 def _sink_of(name: str) -> str:
@@ -94,9 +119,9 @@ def _sink_of(name: str) -> str:
 
 def _newest(store: FileStore) -> Iterator[tuple[str, Moves]]:
     for name in store.files(LEDGERS):
-        found = store.read(name) if name.endswith(".json") else None
+        found = _read(store, name) if name.endswith(".json") else None
         if found:
-            yield name, json.loads(found[0])["files"]
+            yield name, found.moves
 
 
 def _show(store: FileStore, moves: Moves, staged: Container[str]) -> None:

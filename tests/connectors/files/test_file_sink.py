@@ -177,6 +177,19 @@ def test_half_a_line_of_the_ledger_does_not_count(tmp_path):
     assert [row["a"] for row in rows_in(tmp_path)] == [1, 2]
 
 
+@pytest.mark.parametrize("damage", [b"", b"\xff\x00", b"[]", b'{"epoch": 0}', b'{"epoch": 0, "files": [1]}'])
+def test_a_damaged_ledger_is_reported_by_its_name_with_the_way_out(tmp_path, damage):
+    write(opened(tmp_path), 0, [batch({"a": 1})])
+    (tmp_path / "_penstock/ledger/line/out.json").write_bytes(damage)
+    sink = opened(tmp_path)
+    for read in (lambda: sink.bind_lineage("line", "out"), lambda: sink.used_before("out")):
+        with pytest.raises(SinkFailed, match=r"the ledger _penstock/ledger/line/out\.json of .* is damaged") as error:
+            read()
+        assert "put the file back" in str(error.value)
+        assert not error.value.transient
+    assert [row["a"] for row in rows_in(tmp_path)] == [1]
+
+
 @pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])
 def test_with_less_than_exactly_once_rows_show_when_their_task_ends_and_a_replay_replaces_them(tmp_path, guarantee):
     sink = opened(tmp_path, guarantee=guarantee)
