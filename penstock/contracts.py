@@ -263,7 +263,8 @@ class Sink(Connector):
     ledger already has the epoch.
 
     If the sink is `keyed`, with `partitions` or without, the rows of one key arrive in one partition of an epoch, in
-    order: by source, partition and offset, or by event time after a stateful operator. Without `partitions` their
+    order: by source, partition and offset, or by event time after a stateful operator; `explain` warns where
+    `map_batches` ends the order. Without `partitions` their
     number is that of the cores, which may change from run to run. `row_key` is an SQL expression; its value comes with
     each row, as bytes in the column `ROW_KEY`. `row_removed` is an SQL condition; its value comes in the column
     `ROW_REMOVED`.

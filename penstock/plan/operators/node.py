@@ -50,6 +50,8 @@ class Node(CheckedOperator):
     repeatable: ClassVar[bool] = True
     # Sinks: results of a key have an order of their own, and are not sorted by event time for keyed sinks.
     emits_in_order: ClassVar[bool] = False
+    # Sinks: no result comes from one row, so none has that row's position in the source.
+    loses_positions: ClassVar[bool] = False
     # Backpressure: it calls services, and waits for their answers.
     waits_for_calls: ClassVar[bool] = False
     # Accounting: rows that leave are other rows than those that came, so they are counted where they leave.

@@ -91,6 +91,7 @@ class MapBatches(PythonNode):
     """An Arrow batch in, an Arrow batch out; event time ends here."""
 
     kind = "map_batches"
+    loses_positions = True
     row_wise = False
     makes_rows = True
 

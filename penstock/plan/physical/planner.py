@@ -38,6 +38,7 @@ from penstock.plan.physical.plan import (
     RunnerKind,
 )
 from penstock.plan.physical.queries import Group, event_times_of, groups, needs_watermark, partition_sources, source_of
+from penstock.plan.physical.row_order import order_warnings
 
 
 def default_runner(pace: Pace, graph: Graph) -> RunnerKind:
@@ -97,7 +98,7 @@ def _node(node: Node, graph: Graph, lanes: Lanes, runner: RunnerKind, buckets: i
         state=_state(node) if node.stateful else None,
         event_time=next((_time(time, runner) for time in graph.event_times if time == node), None),
         target=node.target or None,
-        warning=node.warning or None,
+        warning=node.warning or order_warnings(graph).get(node),
         parts=node.explained,
     )
 

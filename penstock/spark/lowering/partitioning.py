@@ -7,12 +7,13 @@ their position in the source, or, out of a stateful operator, their event time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType, VariantType
 
 from penstock.contracts import ROW_KEY
-from penstock.plan.graph import upstream
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.stateless import Write
 from penstock.plan.physical.determinism import replay_key
@@ -39,16 +40,21 @@ def ordering(frame: DataFrame, write: Write) -> list[Column]:
         return []
     if ORDER in frame.columns:
         return [column(ORDER)]
-    stateful = _last_stateful(write)
-    by_time = EVENT_TIME in frame.columns and stateful is not None and not stateful.emits_in_order
-    return [column(EVENT_TIME)] if by_time else []
+    return [column(EVENT_TIME)] if EVENT_TIME in frame.columns and _lost_order(write.input) else []
+
+
+def with_order(frame: DataFrame, node: Node) -> DataFrame:
+    """Add the order by event time to the rows of a node, if they have none and tasks return them in any order."""
+    if ORDER in frame.columns or EVENT_TIME not in frame.columns or not _lost_order(node):
+        return frame
+    return frame.withColumn(ORDER, time_order(column(EVENT_TIME)))
 
 
 def carried_order(frame: DataFrame, node: Node) -> list[Column]:
     """Return what a node whose results have no event time carries, so that they stay in the order of its input."""
     if ORDER in frame.columns:
         return [column(ORDER)]
-    by_time = EVENT_TIME in frame.columns and _last_stateful(*node.inputs) is not None
+    by_time = EVENT_TIME in frame.columns and any(_last_stateful(one) for one in node.inputs)
     return [time_order(column(EVENT_TIME))] if by_time else []
 
 
@@ -57,8 +63,14 @@ def time_order(time: Column) -> Column:
     return F.unix_micros(time).alias(ORDER)
 
 
-def _last_stateful(*nodes: Node) -> Node | None:
-    return next((one for node in nodes for one in upstream(node) if one.stateful), None)
+def _lost_order(node: Node) -> bool:
+    """Return whether rows come from a stateful operator that returns them in any order, on one path at least."""
+    return any(not one.emits_in_order for one in _last_stateful(node))
+
+
+def _last_stateful(node: Node) -> set[Node]:
+    """Return the last stateful operator of each path to a node."""
+    return {node} if node.stateful else {found for one in node.inputs for found in _last_stateful(one)}
 
 
 def _sources(node: Node) -> set[Node]:
@@ -99,11 +111,15 @@ def _partition_columns(frame: DataFrame, write: Write) -> list[str]:
     """Return the columns that choose a row's partition: those of a key, else all that a replay cannot change."""
     if write.sink.row_key is not None:
         return [ROW_KEY]
-    for names in (write.sink.key, write.input.key, replay_key(write.input), write.schema.names):
-        stable = [name for name in names if _stable(frame.schema[name].dataType)]
-        if stable:
-            return stable
-    return []
+    if write.sink.key:
+        # Without a column that is stable all rows go to one partition, for those of a key must not be split.
+        return _stable_columns(frame, write.sink.key)
+    choices = (write.input.key, replay_key(write.input), write.schema.names)
+    return next(filter(None, (_stable_columns(frame, names) for names in choices)), [])
+
+
+def _stable_columns(frame: DataFrame, names: Iterable[str]) -> list[str]:
+    return [name for name in names if _stable(frame.schema[name].dataType)]
 
 
 def _stable(kind: DataType) -> bool:

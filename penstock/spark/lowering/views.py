@@ -24,6 +24,7 @@ from penstock.schema import Field, Schema
 from penstock.spark.lowering.buckets import Invocation, StreamRows, bucketed_streams
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.lowering.lower import lower
+from penstock.spark.lowering.partitioning import with_order
 from penstock.spark.tasks.internal_columns import EVENT_TIME, ORDER
 from penstock.spark.tasks.spark_types import schema_of
 
@@ -42,6 +43,8 @@ def _stream(node: MaintainView, number: int, frame: DataFrame, context: Context)
     packed = context.packed_rows(node, number)
     if packed is not None:
         return StreamRows(frame, packed)
+    if node.over_all_time:
+        frame = with_order(frame, node.streams[number])
     internal = (ORDER,) if node.over_all_time else (ORDER, EVENT_TIME)
     names = [name for name in frame.columns if name in node.streams[number].schema or name in internal]
     rows = frame.select(*map(column, names))

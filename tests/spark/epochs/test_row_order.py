@@ -168,6 +168,37 @@ REGROUPED = {
 }
 
 
+class Nothing(ps.Process):
+    """Returns no row."""
+
+    output = SCHEMA
+
+    def on_row(self, row: Any, ctx: ps.Context) -> Iterator[Any]:
+        yield from ()
+
+
+def _windows(rows: ps.Stream) -> ps.Stream:
+    return rows.key_by("k").window(ps.tumbling("100s")).aggregate(v="max(v)").select("k", "v")
+
+
+@pytest.mark.parametrize("nearer", ["process", pytest.param("window", marks=pytest.mark.slow)])
+def test_windows_beside_a_process_function_are_ordered_by_event_time(
+    nearer: str, numbers: Path, settings: Settings, tmp_path: Path
+) -> None:
+    rows = _timed(numbers)
+    processed, windows = rows.key_by("k").process(Nothing()), _windows(rows)
+    far = windows.filter("v >= 0").filter("k >= 0") if nearer == "process" else windows
+    found = _run(processed.union(far), tmp_path, at_parallelism(settings, 3))
+    assert found == {key: max(range(key, 6000, KEYS)) for key in range(KEYS)}
+
+
+def test_the_last_window_of_a_key_is_the_row_of_a_view(numbers: Path, settings: Settings, tmp_path: Path) -> None:
+    newest = _windows(_timed(numbers)).view("k")
+    pipeline = ps.Pipeline("view", newest.to(_newest(tmp_path)))
+    pipeline.run(until="ended", checkpoint=tmp_path / "checkpoint", settings=at_parallelism(settings, 3))
+    assert _upserted(tmp_path / "rows.db") == {key: max(range(key, 6000, KEYS)) for key in range(KEYS)}
+
+
 @pytest.mark.parametrize(
     "how", [how if "join" in how else pytest.param(how, marks=pytest.mark.slow) for how in REGROUPED]
 )
@@ -201,13 +232,21 @@ class Pieces(ps.Sink):
 def test_a_users_keyed_sink_without_partitions_gets_all_rows_of_a_key_in_one_task_and_in_order(
     numbers: Path, settings: Settings, tmp_path: Path
 ) -> None:
-    pipeline = ps.Pipeline("pieces", _read(numbers).to(Pieces(tmp_path / "out")))
-    on = at_parallelism(settings, 3)
-    pipeline.run(until="ended", checkpoint=tmp_path / "checkpoint", settings=on)
-    found = [json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()]
-    assert sum(map(len, found)) == ROWS
-    owners = [{row["k"] for row in rows} for rows in found]
-    assert sum(map(len, owners)) == KEYS
+    found = _pieces(_read(numbers), tmp_path, settings)
     assert len(found) > 1
+
+
+def test_a_key_of_doubles_is_not_split_either(numbers: Path, settings: Settings, tmp_path: Path) -> None:
+    _pieces(_read(numbers).with_columns(k="cast(k AS double)"), tmp_path, settings)
+
+
+def _pieces(stream: ps.Stream, path: Path, settings: Settings) -> list[list[dict[str, Any]]]:
+    """Return the rows that each task wrote, all rows of a key by one of them and in order."""
+    pipeline = ps.Pipeline("pieces", stream.to(Pieces(path / "out")))
+    pipeline.run(until="ended", checkpoint=path / "checkpoint", settings=at_parallelism(settings, 3))
+    found = [json.loads(piece.read_text()) for piece in (path / "out").iterdir()]
+    assert sum(map(len, found)) == ROWS
+    assert sum(len({row["k"] for row in rows}) for rows in found) == KEYS
     for rows in found:
         assert [row["v"] for row in rows] == sorted(row["v"] for row in rows)
+    return found
