@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from penstock.errors import PenstockError
 from penstock.spark.checkpoints.spark_files import MISSING
-from penstock.spark.epochs.bounds import planned_bounds
+from penstock.spark.epochs.bounds import planned_bounds, read_bounds
 from penstock.spark.epochs.result_staging import ResultStaging
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.lowering.table_versions import EPOCHS, NEWEST, VERSION
@@ -78,9 +78,9 @@ def remedy_for_staged(path: str) -> str | None:
     """Return what a user can do about a damaged file; None for other files."""
     if match := _RESULTS.fullmatch(path) or _ANSWERS.fullmatch(path):
         return (
-            "put the file back from a copy; without it the epoch has to be computed again, and sinks that have some of "
-            f"its rows do not replace them: remove staged/{match['query']}/outbox/{match['epoch']} to accept this, "
-            f"or {START_OVER}"
+            "put the file back from a copy; if no sink has rows of the epoch yet, remove "
+            f"staged/{match['query']}/outbox/{match['epoch']}, and it is computed again (where a sink has it, the run "
+            f"stops); or {START_OVER}"
         )
     if _DECISION.fullmatch(path):
         return f"remove it: the next run finds the version of the table in {NEWEST} beside, if that is not older"
@@ -92,8 +92,11 @@ def _missing_of_sealed(data: Folder, query: str, committed: int) -> Iterator[tup
     staged, planned = data / "staged" / query, data / "queries" / query
     results = ResultStaging(staged / "outbox")
     for epoch in (int(name) for name in results.folder.names() if name.isdigit() and int(name) > committed):
+        recorded = f"{epoch}.json" in (data / "epochs" / query).names()
         try:
             sealed = results.sealed(epoch)
+            if sealed is None and recorded and _is_open(planned, epoch):
+                yield f"staged/{query}/outbox/{epoch}/sealed", f"{MISSING}: sinks have the epoch"
             if sealed and planned_bounds(planned, epoch) is None:
                 # The rows would be taken for those of the epoch that is planned under this number.
                 yield f"queries/{query}/offsets/{epoch}", f"{MISSING}: the epoch is sealed in staged/{query}/outbox"
@@ -101,6 +104,11 @@ def _missing_of_sealed(data: Folder, query: str, committed: int) -> Iterator[tup
             continue  # reported by its own name
         for name in {*sealed.answers} - {*(staged / "answers" / str(epoch)).names()} if sealed else ():
             yield f"staged/{query}/answers/{epoch}/{name}", f"{MISSING}: {_CALLED_AGAIN}"
+
+
+def _is_open(planned: Folder, epoch: int) -> bool:
+    """Return whether an epoch is not committed by now, and not one of an earlier plan, which may not have sealed it."""
+    return str(epoch) not in (planned / "commits").names() and epoch not in read_bounds(planned)
 
 
 def _needed_versions(table: Folder, committed: int) -> set[str]:

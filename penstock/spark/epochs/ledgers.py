@@ -52,6 +52,7 @@ class Ledgers:
         """
         self._query, self._root, self._kept, self._names = query, root, read_bounds(query), names
         self._bounds: dict[int, dict[str, str]] = {}
+        self._reached: dict[str, int] = {}
         self.asked: list[tuple[Sink, str]] = []
         self.unasked: set[str] = set()
         again = [epoch for ends in replayed_ends(query).values() for epoch in ends]
@@ -66,6 +67,14 @@ class Ledgers:
     def planned(self, epoch: int) -> str | None:
         """Return the bounds of an epoch by which ledgers know it; None if the checkpoint does not have them."""
         return self._kept.get(epoch) or planned_bounds(self._query, epoch)
+
+    def of_other_plan(self, epoch: int) -> bool:
+        """Return whether an earlier plan started the epoch."""
+        return epoch in self._kept
+
+    def reached(self, sink: str, epoch: int) -> bool:
+        """Return whether the ledger of a sink that can tell its newest epoch had this one when the run started."""
+        return epoch <= self._reached.get(sink, -1)
 
     def start(self, epoch: int, bounds: str) -> None:
         """Raise LedgerAhead if a sink has the epoch with other bounds, or before it was started."""
@@ -83,6 +92,7 @@ class Ledgers:
         following = self._names.of(name, self.newest + 1)
         newest = sink.newest_epochs(following.lineage, following.sink)
         if newest is not None:
+            self._reached[name] = max(newest, default=-1)
             return newest
         if not answers_committed(sink):
             self.unasked.add(name)

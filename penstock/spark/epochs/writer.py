@@ -114,6 +114,7 @@ class EpochWriter:
         self.staging.clear(number)
         outputs = [(sink, self._of(name, number)) for sink, name in self.preparer.outputs]
         skip = [self._has(sink, epoch) for sink, epoch in outputs]
+        self._refuse_lost_seal(number)
         if self.ledgers.asked or any(sink.guarantee == "at_most_once" for sink, _ in self._sinks()):
             self.staging.mark_started(number)
         prepared, late, rejected = self._computed(frame, number)
@@ -135,6 +136,22 @@ class EpochWriter:
         sync_offsets(self.planned, number)
         self.query.context.spark.sparkContext.setLocalProperty(BOUNDS, bounds)
         return bounds
+
+    def _refuse_lost_seal(self, number: int) -> None:
+        """Raise if an epoch that was published has no seal: state and the other sinks would get other rows.
+
+        An earlier plan may have had no seals. The record of an epoch is written after all sinks have it.
+        """
+        if self.results is None or number > self.ledgers.newest or self.ledgers.of_other_plan(number):
+            return
+        if self.results.sealed(number) is None and (self.records.has(number) or self._is_in_a_sink(number)):
+            raise self.results.lost_seal(number)
+
+    def _is_in_a_sink(self, number: int) -> bool:
+        return any(
+            self.ledgers.reached(name, number) or self._has(sink, self._of(name, number))
+            for sink, name in self._sinks()
+        )
 
     def _computed(self, frame: DataFrame, number: int) -> tuple[list[Prepared], Tables, Tables]:
         """Run the epoch's tasks, and return what they prepared and staged."""

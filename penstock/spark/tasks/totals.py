@@ -89,6 +89,10 @@ class TotalsLog:
         """Return the totals after the last epoch."""
         return self._read(max(self._numbers, default=None))
 
+    def has(self, epoch: int) -> bool:
+        """Return whether an epoch was recorded."""
+        return epoch in self._numbers
+
     def write(self, epoch: int, totals: Totals) -> None:
         """Store the totals after an epoch, and delete those of epochs that cannot be restored any more."""
         self.folder.write(f"{epoch}.json", json.dumps(totals.__dict__).encode(), sync=False)

@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.contracts import Epoch, Sink
-from penstock.errors import LedgerAhead
+from penstock.errors import CheckpointDamaged, LedgerAhead
 from penstock.settings import Settings
 
 ROWS = 10
@@ -158,6 +158,21 @@ def test_a_ledger_without_empty_epochs_stops_the_job_where_its_next_entry_would_
     with pytest.raises(LedgerAhead, match=r"has epoch 2, which checkpoint .* has not started yet"):
         job.run()
     assert job.written() == sorted([*range(30), *range(10, 20)])
+
+
+def test_lost_answers_of_an_epoch_that_was_recorded_stop_a_run_whose_sink_cannot_be_asked(
+    settings: Settings, tmp_path: Path
+) -> None:
+    job = Job(OnlyIds(tmp_path / "own"), tmp_path, settings)
+    (read,) = job.pipeline.graph.reads
+    answered = ps.Stream(read).map(lambda row: row, "id bigint", deterministic=False)
+    job.pipeline = ps.Pipeline("own", answered.to(OnlyIds(tmp_path / "own")))
+    job.run(0)
+    job.forget_commit(0)
+    for name in ("outbox", "answers"):
+        shutil.rmtree(job.checkpoint / "staged" / "final" / name)
+    with pytest.raises(CheckpointDamaged, match=r"outbox/0/sealed is missing, and sinks have rows of epoch 0"):
+        job.run()
 
 
 def test_rejected_rows_are_not_skipped_under_a_number_that_their_sink_has(settings: Settings, tmp_path: Path) -> None:
