@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ import penstock as ps
 from penstock.contracts import Epoch, Sink
 from penstock.errors import CheckpointDamaged, LedgerAhead
 from penstock.settings import Settings
+from penstock.spark.checkpoints.inspect import inspect
+from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
+from penstock.storage.folders import folder
 
 ROWS = 10
 
@@ -58,7 +62,7 @@ class Job:
     def __init__(self, sink: Sink, data: Path, settings: Settings, rejected_to: Sink | None = None) -> None:
         rows = ps.read_files(str(data / "in"), schema="id bigint", format="json").filter("id < 1000")
         self.pipeline, self.settings = ps.Pipeline("own", rows.to(sink), rejected_to=rejected_to), settings
-        self.data, self.checkpoint = data, data / "checkpoint"
+        self.data, self.checkpoint = data, data / "the checkpoint"
 
     def feed(self, first: int | str) -> None:
         """Add a file of rows from a number on, or of this text."""
@@ -158,6 +162,31 @@ def test_a_ledger_without_empty_epochs_stops_the_job_where_its_next_entry_would_
     with pytest.raises(LedgerAhead, match=r"has epoch 2, which checkpoint .* has not started yet"):
         job.run()
     assert job.written() == sorted([*range(30), *range(10, 20)])
+
+
+def test_an_epoch_that_was_started_and_lost_its_offsets_is_not_planned_again(
+    settings: Settings, tmp_path: Path
+) -> None:
+    job = Job(WithGaps(tmp_path / "own"), tmp_path, settings)
+    job.run(0)
+    job.run_epochs(1000, 10)
+    for epoch in (1, 2):
+        job.forget_commit(epoch)
+        (job.checkpoint / "queries" / "final" / "offsets" / str(epoch)).unlink()
+    assert inspect(folder(job.checkpoint)).all_damaged == {
+        "queries/final/offsets/2": "is missing: the epoch was started"
+    }
+    with pytest.raises(LedgerAhead, match="has started epoch 2, and its offsets are lost") as error:
+        job.run(20)
+    assert job.written() == list(range(20))
+
+    # What it advises works, also with a space in the path.
+    create, restore = (shlex.split(line) for line in str(error.value.hint).splitlines() if "penstock" in line)
+    create_savepoint(folder(create[3]), folder(tmp_path / "savepoints"), create[5])
+    restore_savepoint(folder(tmp_path / "savepoints" / restore[3]), folder(restore[5]))
+    job.checkpoint = Path(restore[5])
+    job.run()
+    assert set(job.written()) == set(range(30))
 
 
 def test_lost_answers_of_an_epoch_that_was_recorded_stop_a_run_whose_sink_cannot_be_asked(
