@@ -74,6 +74,10 @@ class Ledgers:
         """Return the bounds of an epoch by which ledgers know it; None if the checkpoint does not have them."""
         return self._kept.get(epoch) or planned_bounds(self._query, epoch)
 
+    def is_open(self, epoch: int) -> bool:
+        """Return whether an epoch is not committed."""
+        return epoch > self._committed()
+
     def of_other_plan(self, epoch: int) -> bool:
         """Return whether an earlier plan started the epoch."""
         return epoch in self._kept
@@ -140,7 +144,7 @@ _START_AGAIN = (
 
 def _as_new_lineage(root: Folder, committed: int) -> str:
     """Return the commands that start a new lineage; a savepoint's name has fewer characters than a path."""
-    name = re.sub(r"[^\w.-]+", "-", str(root).rstrip("/").rpartition("/")[2])
+    name = re.sub(r"[^\w.-]+", "-", str(root).rstrip("/").rpartition("/")[2]).strip("-") or "checkpoint"
     return (
         f"start a new lineage, which writes what came after epoch {committed} again:"
         f"\n    penstock savepoint create {shlex.quote(str(root))} --name {name}-older"

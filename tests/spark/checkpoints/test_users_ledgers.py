@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,9 @@ def test_an_epoch_that_an_earlier_version_started_keeps_its_id(settings: Setting
     job = Job(OnlyIds(tmp_path / "own"), tmp_path, settings)
     job.run(0)
     (job.checkpoint / "staged" / "final" / "by-input").unlink()
+    record = job.checkpoint / "epochs" / "final" / "0.json"
+    totals = json.loads(record.read_text())
+    record.write_text(json.dumps({name: value for name, value in totals.items() if name != "first_by_input"}))
     (named,) = (tmp_path / "own").iterdir()
     plain = named.name.rpartition("-")[0]
     assert plain.endswith("-own-0")
@@ -146,6 +150,47 @@ def test_an_epoch_that_an_earlier_version_started_keeps_its_id(settings: Setting
     job.run()
     job.run(10)
     assert job.written() == list(range(20))
+
+
+def test_a_replay_keeps_its_id_where_the_file_is_lost_that_says_how_it_was_named(
+    settings: Settings, tmp_path: Path
+) -> None:
+    job = Job(OnlyIds(tmp_path / "own"), tmp_path, settings)
+    job.run(0)
+    job.run(10)
+    job.forget_commit(1)
+    (job.checkpoint / "staged" / "final" / "by-input").unlink()
+    job.run()
+    assert job.written() == list(range(20))
+
+
+class AtMostOnce(OnlyIds):
+    """It has rows as soon as a task gets them, and no ledger."""
+
+    guarantee = "at_most_once"
+
+    def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> tuple[str, list[int]]:
+        token = super().prepare(epoch, partition, batches)
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / uuid.uuid4().hex).write_text(json.dumps(token[1]))
+        return token
+
+    def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
+        pass
+
+
+def test_rows_are_written_at_most_once_where_the_file_is_lost_that_says_which_epoch_was_started(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = Job(AtMostOnce(tmp_path / "own"), tmp_path, settings)
+    job.run(0)
+    job.run(10)
+    job.forget_commit(1)
+    (job.checkpoint / "staged" / "final" / "begun").unlink()
+    job.run(20)
+    assert job.written() == list(range(30))
+    (said,) = (record.getMessage() for record in caplog.records if "begun" in record.getMessage())
+    assert "epoch 1 is taken for started" in said
 
 
 def test_a_ledger_without_empty_epochs_stops_the_job_where_its_next_entry_would_be_skipped(
