@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -18,6 +18,7 @@ from penstock.errors import CheckpointDamaged
 from penstock.spark.checkpoints.history import History, query_names
 from penstock.spark.checkpoints.layout import UNKNOWN, QueryLayout, read_layout
 from penstock.spark.checkpoints.spark_files import MISSING, damage_in, is_restorable
+from penstock.spark.epochs.result_staging import ResultStaging
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.tasks.offset_files import REPLAY, planned_end, replayed_ends
 from penstock.storage.folders import Folder
@@ -29,11 +30,19 @@ _VERSION = re.compile(r"state/.+/(\d+)(_[^./]+)?\.(delta|snapshot|changelog|zip)
 _log = logging.getLogger(__name__)
 
 
-def repair(data: Folder, *, replayable: bool, changes: bool = False, processing_time: bool = False) -> None:
+def repair(
+    data: Folder,
+    *,
+    replayable: bool,
+    changes: bool = False,
+    processing_time: bool = False,
+    sealed_for: Collection[str] = (),
+) -> None:
     """Find damage in the files that Spark will read, and repair it; logs a warning for each repaired query.
 
     Epochs that run again need the plan that they ran with, so a plan that `changes` is refused until they have. With
-    processing time (`processing_time`) only an epoch can run again whose time Spark still has.
+    processing time (`processing_time`) only an epoch can run again whose time Spark still has; in a query with a sink
+    in `sealed_for`, which gets rows of functions that are not deterministic, only one that is sealed.
     """
     full_check, layout = data.read(FULL_CHECK) is not None, read_layout(data)
     for name in query_names(data):
@@ -44,6 +53,8 @@ def repair(data: Folder, *, replayable: bool, changes: bool = False, processing_
                 plan.refuse("its source cannot be read again")
             if processing_time and plan.ends:
                 plan.refuse("windows use processing time, and the times of the epochs that have to run again are lost")
+            if not {*sealed_for}.isdisjoint(plan.layout.sinks) and plan.reruns_unsealed():
+                plan.refuse("functions that are not deterministic gave answers in these epochs that are deleted by now")
             _log.warning(plan.apply())
         if changes and _has_epochs_to_rerun(history):
             message = f"checkpoint {data} was damaged, and the epochs that were rolled back have not run again yet"
@@ -123,6 +134,12 @@ class _Repair:
         file, reason = self.found
         done = f"{self._consequence()}; {_files(len(names))} in {aside}"
         return f"checkpoint {self.data}: {self.name}/{file} {reason}; {done}"
+
+    def reruns_unsealed(self) -> bool:
+        """Return whether an epoch that was published runs again without its seal: the next one to start deletes it."""
+        outbox = ResultStaging(self.data / "staged" / self.name / "outbox")
+        again = [epoch for epoch in self.history.committed if epoch > self.epoch]
+        return len(again) > 1 or any(outbox.sealed(epoch) is None for epoch in again)
 
     def refuse(self, why: str) -> NoReturn:
         """Raise the error for damage that cannot be repaired."""

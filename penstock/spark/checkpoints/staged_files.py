@@ -13,10 +13,12 @@ from collections.abc import Iterator, Mapping
 
 from penstock.errors import PenstockError
 from penstock.spark.checkpoints.spark_files import MISSING
-from penstock.spark.epochs.bounds import planned_bounds
+from penstock.spark.epochs.bounds import planned_bounds, read_bounds
 from penstock.spark.epochs.result_staging import ResultStaging
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.lowering.table_versions import EPOCHS, NEWEST, VERSION
+from penstock.spark.tasks.offset_files import newest_epoch
+from penstock.spark.tasks.staging import Staging
 from penstock.spark.tasks.stored_results import parse_answers
 from penstock.storage.folders import Folder
 
@@ -62,10 +64,14 @@ def damage_in_staged(data: Folder, path: str, content: bytes) -> str | None:
 
 
 def missing_staged(data: Folder, committed: Mapping[str, int], *, newest_only: bool) -> Iterator[tuple[str, str]]:
-    """Yield the missing files that others refer to: answers of sealed epochs, and versions that epochs have seen."""
+    """Yield the missing files that others refer to: answers of sealed epochs, and versions that epochs have seen.
+
+    Lost offsets of an epoch that was started stop a run when it compares ledgers, with an advice of its own.
+    """
     for query in (data / "staged").names():
         done, where = committed.get(query, -1), f"staged/{query}"
         yield from _missing_of_sealed(data, query, done)
+        yield from () if newest_only else _lost_offsets(data, query)
         for table in (data / where / "tables").names():
             folder = data / where / "tables" / table
             for version in sorted(_needed_versions(folder, done if newest_only else -1)):
@@ -78,9 +84,9 @@ def remedy_for_staged(path: str) -> str | None:
     """Return what a user can do about a damaged file; None for other files."""
     if match := _RESULTS.fullmatch(path) or _ANSWERS.fullmatch(path):
         return (
-            "put the file back from a copy; without it the epoch has to be computed again, and sinks that have some of "
-            f"its rows do not replace them: remove staged/{match['query']}/outbox/{match['epoch']} to accept this, "
-            f"or {START_OVER}"
+            "put the file back from a copy; if no sink has rows of the epoch yet, remove "
+            f"staged/{match['query']}/outbox/{match['epoch']}, and it is computed again (where a sink has it, the run "
+            f"stops); or {START_OVER}"
         )
     if _DECISION.fullmatch(path):
         return f"remove it: the next run finds the version of the table in {NEWEST} beside, if that is not older"
@@ -92,8 +98,11 @@ def _missing_of_sealed(data: Folder, query: str, committed: int) -> Iterator[tup
     staged, planned = data / "staged" / query, data / "queries" / query
     results = ResultStaging(staged / "outbox")
     for epoch in (int(name) for name in results.folder.names() if name.isdigit() and int(name) > committed):
+        recorded = f"{epoch}.json" in (data / "epochs" / query).names()
         try:
             sealed = results.sealed(epoch)
+            if sealed is None and recorded and _is_open(planned, epoch):
+                yield f"staged/{query}/outbox/{epoch}/sealed", f"{MISSING}: sinks have the epoch"
             if sealed and planned_bounds(planned, epoch) is None:
                 # The rows would be taken for those of the epoch that is planned under this number.
                 yield f"queries/{query}/offsets/{epoch}", f"{MISSING}: the epoch is sealed in staged/{query}/outbox"
@@ -101,6 +110,20 @@ def _missing_of_sealed(data: Folder, query: str, committed: int) -> Iterator[tup
             continue  # reported by its own name
         for name in {*sealed.answers} - {*(staged / "answers" / str(epoch)).names()} if sealed else ():
             yield f"staged/{query}/answers/{epoch}/{name}", f"{MISSING}: {_CALLED_AGAIN}"
+
+
+def _is_open(planned: Folder, epoch: int) -> bool:
+    """Return whether an epoch is not committed by now, and not one of an earlier plan, which may not have sealed it."""
+    return str(epoch) not in (planned / "commits").names() and epoch not in read_bounds(planned)
+
+
+def _lost_offsets(data: Folder, query: str) -> Iterator[tuple[str, str]]:
+    """Yield the offsets of the last epoch that was started, if they are lost: they were durable before."""
+    planned = data / "queries" / query
+    with contextlib.suppress(ValueError):  # reported by its own name
+        started = Staging(data / "staged" / query).last_started()
+        if started > newest_epoch(planned) and planned_bounds(planned, started) is None:
+            yield f"queries/{query}/offsets/{started}", f"{MISSING}: the epoch was started"
 
 
 def _needed_versions(table: Folder, committed: int) -> set[str]:

@@ -23,13 +23,14 @@ class EpochNames:
         return Epoch(self.lineage, name, number, bounds, sink in self.by_input and number >= self.first)
 
 
-def first_by_input(staging: Staging, newest: int) -> int:
+def first_by_input(staging: Staging, recorded: int | None, newest: int) -> int:
     """Return the first epoch whose ids may contain bounds: the one after the newest that an earlier version planned.
 
-    That one may be in a sink's ledger already, without bounds in its id.
+    That one may be in a sink's ledger already, without bounds in its id. `recorded` is what an earlier run recorded
+    with its totals: by it the id of a replay stays the same where the file is lost.
     """
     first = staging.first_by_input()
     if first is None:
-        first = newest + 1
+        first = newest + 1 if recorded is None else recorded
         staging.mark_by_input(first)
     return first

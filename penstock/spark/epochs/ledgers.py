@@ -8,6 +8,8 @@ of an epoch are up to where it reads each source, as one digest that identifies 
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
@@ -48,16 +50,21 @@ class Ledgers:
     ) -> None:
         """Read the ledgers, and refuse one that has an epoch which the checkpoint does not know.
 
-        `started` is the last epoch that was started, -1 if that was not recorded.
+        `started` is the last epoch that was started, -1 if that was not recorded. It is recorded after the offsets of
+        the epoch are durable, so one without offsets has lost them: a sink with gaps may have it, or a later one.
         """
         self._query, self._root, self._kept, self._names = query, root, read_bounds(query), names
         self._bounds: dict[int, dict[str, str]] = {}
+        self._reached: dict[str, int] = {}
         self.asked: list[tuple[Sink, str]] = []
         self.unasked: set[str] = set()
         again = [epoch for ends in replayed_ends(query).values() for epoch in ends]
         self.newest = max(newest_epoch(query), *again, *self._kept, -1)
         self._started = self.newest if started < 0 else started
         committed = self._committed()
+        if self._started > self.newest:
+            message = f"checkpoint {root} has started epoch {started}, and its offsets are lost"
+            raise LedgerAhead(message, hint=self._advice())
         for sink, name in sinks:
             with failures(sink, name, "read its ledger"):
                 newest = self._newest(sink, name)
@@ -66,6 +73,18 @@ class Ledgers:
     def planned(self, epoch: int) -> str | None:
         """Return the bounds of an epoch by which ledgers know it; None if the checkpoint does not have them."""
         return self._kept.get(epoch) or planned_bounds(self._query, epoch)
+
+    def is_open(self, epoch: int) -> bool:
+        """Return whether an epoch is not committed."""
+        return epoch > self._committed()
+
+    def of_other_plan(self, epoch: int) -> bool:
+        """Return whether an earlier plan started the epoch."""
+        return epoch in self._kept
+
+    def reached(self, sink: str, epoch: int) -> bool:
+        """Return whether the ledger of a sink that can tell its newest epoch had this one when the run started."""
+        return epoch <= self._reached.get(sink, -1)
 
     def start(self, epoch: int, bounds: str) -> None:
         """Raise LedgerAhead if a sink has the epoch with other bounds, or before it was started."""
@@ -83,6 +102,7 @@ class Ledgers:
         following = self._names.of(name, self.newest + 1)
         newest = sink.newest_epochs(following.lineage, following.sink)
         if newest is not None:
+            self._reached[name] = max(newest, default=-1)
             return newest
         if not answers_committed(sink):
             self.unasked.add(name)
@@ -104,11 +124,29 @@ class Ledgers:
 
     def _refuse(self, sink: str, has: str) -> NoReturn:
         message = f"the ledger of this sink has {has}"
-        name = self._root.url.rstrip("/").rpartition("/")[2]
-        hint = (
+        raise LedgerAhead(message, node=f"write '{sink}'", hint=self._advice())
+
+    def _advice(self) -> str:
+        cause = (
             "the checkpoint is an older copy, or its newest files are lost: rows of new epochs would be taken for "
-            "written and skipped\n  put the newest copy back; or start a new lineage, which writes what came after "
-            f"epoch {self._committed()} again:\n    penstock savepoint create {self._root} --name {name}-older"
-            f"\n    penstock savepoint restore {name}-older --checkpoint {self._root}-restored"
+            "written and skipped\n  put the newest copy back; or "
         )
-        raise LedgerAhead(message, node=f"write '{sink}'", hint=hint)
+        committed = self._committed()
+        return cause + (_as_new_lineage(self._root, committed) if committed >= 0 else _START_AGAIN)
+
+
+# There is nothing to create a savepoint of.
+_START_AGAIN = (
+    "start over with another --checkpoint folder: no epoch is committed here, so all input is written again, and rows "
+    "of the lost epochs are in the sinks twice, unless you empty these first"
+)
+
+
+def _as_new_lineage(root: Folder, committed: int) -> str:
+    """Return the commands that start a new lineage; a savepoint's name has fewer characters than a path."""
+    name = re.sub(r"[^\w.-]+", "-", str(root).rstrip("/").rpartition("/")[2]).strip("-") or "checkpoint"
+    return (
+        f"start a new lineage, which writes what came after epoch {committed} again:"
+        f"\n    penstock savepoint create {shlex.quote(str(root))} --name {name}-older"
+        f"\n    penstock savepoint restore {name}-older --checkpoint {shlex.quote(f'{root}-restored')}"
+    )

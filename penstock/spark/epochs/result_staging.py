@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.errors import CheckpointDamaged
+from penstock.spark.lowering.job_storage import START_OVER
 from penstock.storage.folders import Folder
 from penstock.values.arrow_stream import STREAM_END
 
@@ -72,6 +73,18 @@ class ResultStaging:
             yield from pa.ipc.open_stream(data) if data else ()
         except (pa.ArrowException, OSError) as error:
             raise self._damaged(staged.file, "cannot be read") from error
+
+    def lost_seal(self, epoch: int) -> CheckpointDamaged:
+        """Return the error for an epoch that sinks have and that is not sealed (any more)."""
+        message = (
+            f"{self.folder}/{epoch}/{_SEAL} is missing, and sinks have rows of epoch {epoch}: functions that are not "
+            "deterministic would be called again, and state would not match the rows that are out"
+        )
+        hint = (
+            f"put a newer copy of the checkpoint back, or {START_OVER}; if deterministic=False is new in the pipeline, "
+            "run the version without it until the epoch is done"
+        )
+        return CheckpointDamaged(message, hint=hint)
 
     def _damaged(self, file: str, what: str) -> CheckpointDamaged:
         message = f"{self.folder}/{file} {what}: it holds rows of an epoch that sinks may have a part of"

@@ -6,6 +6,7 @@ number: sinks whose ledger has it are left out, the others get it, and state is 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,10 +38,12 @@ from penstock.spark.epochs.sink_tasks import Prepared, Preparer, failures, packe
 from penstock.spark.epochs.timers import PendingTimers
 from penstock.spark.lowering.compile import Query
 from penstock.spark.lowering.job_storage import JobStorage
-from penstock.spark.tasks.staging import PLANNING, Kind, Staging
+from penstock.spark.tasks.staging import PLANNING, STARTED, Kind, Staging
 from penstock.spark.tasks.stored_results import AnswerStore
 from penstock.spark.tasks.task_context import BOUNDS
 from penstock.spark.tasks.totals import Totals, TotalsLog
+
+_log = logging.getLogger(__name__)
 
 
 class StopRequested(Exception):
@@ -79,8 +82,12 @@ class EpochWriter:
                 sink.bind_lineage(self.lineage, self._of(name, -1).sink)
         self.planned, started = checkpoint.query(query.name), self.staging.last_started()
         self.ledgers = Ledgers(self.planned, checkpoint.root, self._sinks(), self.epochs, started)
+        recorded = self.records.newest()
+        if started < 0 and recorded.starts_recorded:
+            started = self._started_at_most()
+        self.records_starts = bool(self.ledgers.asked) or any(_once_at_most(sink) for sink, _ in self._sinks())
         if self.ledgers.unasked:
-            first = first_by_input(self.staging, self.ledgers.newest)
+            first = first_by_input(self.staging, recorded.first_by_input, self.ledgers.newest)
             self.epochs = replace(self.epochs, by_input=frozenset(self.ledgers.unasked), first=first)
         self.results = (
             ResultStaging(self.staging.folder / "outbox")
@@ -114,7 +121,8 @@ class EpochWriter:
         self.staging.clear(number)
         outputs = [(sink, self._of(name, number)) for sink, name in self.preparer.outputs]
         skip = [self._has(sink, epoch) for sink, epoch in outputs]
-        if self.ledgers.asked or any(sink.guarantee == "at_most_once" for sink, _ in self._sinks()):
+        self._refuse_lost_seal(number)
+        if self.records_starts:
             self.staging.mark_started(number)
         prepared, late, rejected = self._computed(frame, number)
         self.confirm()
@@ -135,6 +143,30 @@ class EpochWriter:
         sync_offsets(self.planned, number)
         self.query.context.spark.sparkContext.setLocalProperty(BOUNDS, bounds)
         return bounds
+
+    def _started_at_most(self) -> int:
+        """Return which epoch may have been started last, where the file that says so is lost."""
+        newest = self.ledgers.newest
+        if self.ledgers.is_open(newest):
+            lost = f"{self.staging.folder}/{STARTED} is missing: epoch {newest} is taken for started"
+            _log.warning("%s, so a sink that gets rows at most once may lack some of it", lost)
+        return newest
+
+    def _refuse_lost_seal(self, number: int) -> None:
+        """Raise if an epoch that was published has no seal: state and the other sinks would get other rows.
+
+        An earlier plan may have had no seals. The record of an epoch is written after all sinks have it.
+        """
+        if self.results is None or number > self.ledgers.newest or self.ledgers.of_other_plan(number):
+            return
+        if self.results.sealed(number) is None and (self.records.has(number) or self._is_in_a_sink(number)):
+            raise self.results.lost_seal(number)
+
+    def _is_in_a_sink(self, number: int) -> bool:
+        return any(
+            self.ledgers.reached(name, number) or self._has(sink, self._of(name, number))
+            for sink, name in self._sinks()
+        )
 
     def _computed(self, frame: DataFrame, number: int) -> tuple[list[Prepared], Tables, Tables]:
         """Run the epoch's tasks, and return what they prepared and staged."""
@@ -248,7 +280,7 @@ class EpochWriter:
 
     def _over(self, sink: Sink, epoch: Epoch) -> bool:
         """Return whether an earlier run started the epoch, for a sink that must not commit it twice."""
-        return sink.guarantee == "at_most_once" and epoch.number <= self.preparer.started
+        return _once_at_most(sink) and epoch.number <= self.preparer.started
 
     def _sinks(self) -> Iterator[tuple[Sink, str]]:
         """Yield every sink that this query writes, with its name."""
@@ -290,7 +322,10 @@ class EpochWriter:
             if (reached := advance.reached) is not None:
                 newest[key] = max(reached, newest.get(key, reached))
         partitions = {key: advance.newest for key, advance in advances.items()}
-        return before.plus(rows, counted, newest, partitions, grown_state(self.query.context, observed))
+        totals = before.plus(rows, counted, newest, partitions, grown_state(self.query.context, observed))
+        first = self.epochs.first if self.epochs.by_input else totals.first_by_input
+        starts = self.records_starts or totals.starts_recorded
+        return replace(totals, first_by_input=first, starts_recorded=starts)
 
     def _report(self, number: int, counted: RowCounts, rows: dict[str, int], seconds: float, totals: Totals) -> None:
         rows_in = sum(counted.get(self.graph.name(node), {}).get("rows_in", 0) for node in self.graph.reads)
@@ -316,6 +351,10 @@ class EpochWriter:
             filtered=sum(node.get("filtered", 0) for node in total),
             nodes=node_totals(totals, self.graph),
         )
+
+
+def _once_at_most(sink: Sink) -> bool:
+    return sink.guarantee == "at_most_once"
 
 
 def _rows_read(counted: dict[str, int]) -> int:

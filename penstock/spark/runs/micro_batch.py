@@ -15,8 +15,9 @@ from pyspark.errors import PySparkException
 from penstock.contracts import REJECTED, Offsets
 from penstock.durations import micros
 from penstock.errors import CheckpointDamaged, PenstockError, SparkFailed
-from penstock.plan.graph import Graph, stateful_upstream
+from penstock.plan.graph import Graph, late_output_of, stateful_upstream
 from penstock.plan.operators.stateless import Read
+from penstock.plan.physical.determinism import nondeterministic_upstream
 from penstock.plan.physical.overload import Overload
 from penstock.plan.physical.pace import FAST_ROWS, Pace
 from penstock.report import Progress, Report
@@ -149,7 +150,9 @@ class MicroBatchRun(Runner):
         changes = self.checkpoint.migration is not None
         root, data = self.checkpoint.root, data_folder(self.checkpoint.root)
         check_before_repair(root, data)
-        repair(data, replayable=replayable, changes=changes, processing_time=processing_time)
+        outputs = [write for write in self.graph.writes if late_output_of(write) is None]
+        varying = {self.graph.own_name(write) for write in outputs if nondeterministic_upstream(write)}
+        repair(data, replayable=replayable, changes=changes, processing_time=processing_time, sealed_for=varying)
         check_before_run(root, data)
         for read in self.graph.reads:
             folder = self.checkpoint.source(self.graph.name(read))

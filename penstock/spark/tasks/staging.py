@@ -27,6 +27,8 @@ from penstock.values.arrow_stream import from_stream, to_stream
 Kind = Literal["late", "rejected"]
 # Not an epoch: for errors of the planning.
 PLANNING = -1
+# The file with the last epoch that was started.
+STARTED = "begun"
 # Among counts, before the name of a source: when its rows arrived, in milliseconds since 1970, and how many.
 ARRIVED = "arrived "
 # Where a file of rows holds the name of their node: that of the file may be cut off.
@@ -49,11 +51,11 @@ class Staging:
 
     def mark_started(self, number: int) -> None:
         """Record durably that an epoch has started: from now on sinks may have it."""
-        self.folder.write("begun", str(number).encode())
+        self.folder.write(STARTED, str(number).encode())
 
     def last_started(self) -> int:
         """Return the last epoch that an earlier run started, or -1."""
-        return int(self.folder.read("begun") or -1)
+        return int(self.folder.read(STARTED) or -1)
 
     def mark_by_input(self, number: int) -> None:
         """Record durably from which epoch on ids of epochs may contain their bounds."""

@@ -21,6 +21,10 @@ class Totals:
     `rows` are by the names of sinks, `counts` by the ids of nodes. Where an event time follows partitions, `newest` is
     the smallest over them, and `partitions` has each one's. `state` is the size of keyed state in buckets, by
     the ids of nodes.
+
+    `first_by_input` and `starts_recorded` tell whether small files of the staging area were written, so that one that
+    is lost is not taken for one that an earlier version did not write: from which epoch on ids contain bounds, and
+    that the start of each epoch is recorded. Entries of earlier versions do not have them.
     """
 
     epochs: int = 0
@@ -29,6 +33,8 @@ class Totals:
     newest: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, dict[str, int]] = field(default_factory=dict)
     state: dict[str, dict[str, int]] = field(default_factory=dict)
+    first_by_input: int | None = None
+    starts_recorded: bool = False
 
     def plus(
         self,
@@ -44,13 +50,14 @@ class Totals:
         `state` is by how much keyed state has grown.
         """
         seen, grown = newest or {}, state or {}
-        return Totals(
-            self.epochs + 1,
-            summed(self.rows, rows),
-            {n: summed(self.counts.get(n, {}), counts.get(n, {})) for n in {**self.counts, **counts}},
-            self.newest | {key: max(at, self.newest.get(key, at)) for key, at in seen.items()},
-            self.partitions | dict(partitions or {}),
-            {n: summed(self.state.get(n, {}), grown.get(n, {})) for n in {**self.state, **grown}},
+        return replace(
+            self,
+            epochs=self.epochs + 1,
+            rows=summed(self.rows, rows),
+            counts={n: summed(self.counts.get(n, {}), counts.get(n, {})) for n in {**self.counts, **counts}},
+            newest=self.newest | {key: max(at, self.newest.get(key, at)) for key, at in seen.items()},
+            partitions=self.partitions | dict(partitions or {}),
+            state={n: summed(self.state.get(n, {}), grown.get(n, {})) for n in {**self.state, **grown}},
         )
 
     def renamed(self, ids: Mapping[str, str]) -> Totals:
@@ -88,6 +95,10 @@ class TotalsLog:
     def newest(self) -> Totals:
         """Return the totals after the last epoch."""
         return self._read(max(self._numbers, default=None))
+
+    def has(self, epoch: int) -> bool:
+        """Return whether an epoch was recorded."""
+        return epoch in self._numbers
 
     def write(self, epoch: int, totals: Totals) -> None:
         """Store the totals after an epoch, and delete those of epochs that cannot be restored any more."""

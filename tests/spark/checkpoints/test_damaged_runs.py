@@ -44,7 +44,8 @@ GOES_ON = (
     r"""plan\.json|queries/.*|.*\.crc|epochs/.*|parted-.*|sources/[^/]+/(offsets|(pace|planned)-.*)\.json|staged/.*"""
 )
 GOES_ON_WITHOUT = r"layout\.json|pace"
-# What it needs of an epoch that is sealed. One without its seal is computed again; a damaged offset is repaired.
+# What it needs of an epoch that is sealed. One without its seal is computed again, unless a sink has it, which only a
+# run can ask; a damaged offset is repaired.
 NEEDED = {
     "deleted": r"queries/final/offsets/1|staged/.*\.arrow",
     "cut": r"staged/.*(\.arrow|/1/sealed|/epochs/1|/newest\.json)",
@@ -202,10 +203,31 @@ def test_a_sealed_epoch_goes_out_with_its_answers_or_not_at_all(stopped_job: Mad
     answers[0].unlink()
     with pytest.raises(CheckpointDamaged, match=f"{answers[0].name} is missing") as error:
         asking(data).run(until="drained", checkpoint=checkpoint, settings=settings)
-    assert "remove staged/final/outbox/1 to accept this" in str(error.value.hint)
+    assert "if no sink has rows of the epoch yet, remove staged/final/outbox/1" in str(error.value.hint)
     answers[0].write_bytes(kept[0])
     asking(data).run(until="drained", checkpoint=checkpoint, settings=settings)
     assert not reported(checkpoint)
+
+
+@pytest.mark.parametrize("lost", ["outbox/1/sealed", "outbox"])
+def test_an_epoch_that_a_sink_has_is_not_computed_again_without_its_seal(
+    lost: str, stopped_job: Made, settings: Settings
+) -> None:
+    data = as_it_was(stopped_job("unfinished"))
+    delete(data / "checkpoint" / "staged" / "final" / lost)
+    with pytest.raises(CheckpointDamaged, match=r"outbox/1/sealed is missing, and sinks have rows") as error:
+        asking(data).run(until="drained", checkpoint=data / "checkpoint", settings=settings)
+    assert "put a newer copy of the checkpoint back" in str(error.value.hint)
+
+
+def test_a_lost_seal_of_an_epoch_that_was_recorded_is_reported(stopped_job: Made) -> None:
+    checkpoint = as_it_was(stopped_job("unfinished")) / "checkpoint"
+    shutil.copy(checkpoint / "epochs" / "final" / "0.json", checkpoint / "epochs" / "final" / "1.json")
+    (checkpoint / "staged" / "final" / "outbox" / "1" / "sealed").unlink()
+    assert "staged/final/outbox/1/sealed is missing: sinks have the epoch" in reported(checkpoint)
+    outcome = preflight(checkpoint)
+    assert isinstance(outcome, CheckpointDamaged)
+    assert "outbox/1/sealed is missing" in outcome.message
 
 
 def test_an_error_of_spark_about_damaged_files_is_reported_as_checkpoint_damaged(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ from tests.spark.checkpoints.damaged_jobs import (
 from tests.spark.stateful_jobs import feed, job, on
 
 # Without these nothing is lost: Hadoop's checksums, snapshots of state whose changes are there, and hints. An epoch
-# without its seal is computed again. Which version of a table an epoch saw is stored twice.
+# without its seal and record is computed again, unless a sink has it: a run asks them (test_damaged_runs.py). Which
+# version of a table an epoch saw is stored twice.
 NOT_MISSED = (
     r"plan\.json|.*\.crc|.*/SSTs/.*|.*\.(snapshot|zip)|sources/[^/]+/(offsets|(pace|planned)-.*)\.json"
     r"|staged/.*/(sealed|newest\.json|epochs/\d+)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,35 @@ def test_an_epoch_with_other_input_is_refused(tmp_path: Path, other: list[dict[s
     _plan(tmp_path, other)
     with pytest.raises(LedgerAhead, match="has epoch 0 with other input than checkpoint"):
         _ledgers(tmp_path, bounds)
+
+
+def test_without_a_committed_epoch_no_savepoint_is_advised(tmp_path: Path) -> None:
+    with pytest.raises(LedgerAhead) as error:
+        _ledgers(tmp_path, "")
+    hint = str(error.value.hint)
+    assert "start over with another --checkpoint folder" in hint
+    assert "are in the sinks twice, unless you empty these first" in hint
+    assert "savepoint" not in hint
+
+
+def test_the_advised_commands_are_valid_whatever_the_path(tmp_path: Path) -> None:
+    query = tmp_path / "it's mine (old)"
+    _plan(query, AB)
+    (query / "commits").mkdir()
+    (query / "commits" / "0").write_text("v1")
+    (query / "offsets" / "0").unlink()
+    with pytest.raises(LedgerAhead) as error:
+        Ledgers(folder(query), folder(query), [(Knowing({1: ""}), "own")], EpochNames("a1", "final"), -1)
+    lines = [shlex.split(line) for line in str(error.value.hint).splitlines() if "penstock" in line]
+    assert lines == [
+        ["penstock", "savepoint", "create", str(query), "--name", "it-s-mine-old-older"],
+        ["penstock", "savepoint", "restore", "it-s-mine-old-older", "--checkpoint", f"{query}-restored"],
+    ]
+
+
+def test_an_epoch_that_was_started_without_offsets_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LedgerAhead, match="has started epoch 1, and its offsets are lost"):
+        Ledgers(folder(tmp_path), folder(tmp_path), [], EpochNames("a1", "final"), 1)
 
 
 @pytest.mark.parametrize("bounds", ["", bounds_of(AB)])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 
+import penstock as ps
 from penstock.errors import CheckpointDamaged
 from penstock.settings import Settings
 from penstock.spark.checkpoints.inspect import inspect
@@ -164,6 +169,49 @@ def test_epochs_with_processing_time_windows_are_not_repeated_at_another_time(st
     with pytest.raises(CheckpointDamaged, match="windows use processing time"):
         repair(folder(data / "checkpoint"), replayable=True, processing_time=True)
     repair(folder(data / "checkpoint"), replayable=True)
+
+
+class Sum(ps.Process):
+    """Adds up answers in state."""
+
+    output = "answer bigint, total bigint"
+    total = ps.state.value(int)
+
+    def on_row(self, row: dict[str, Any], ctx: ps.Context) -> Iterator[Any]:
+        self.total.set(self.total.get(0) + row["answer"])
+        yield {"answer": row["answer"], "total": self.total.get()}
+
+
+def _asking(data: Path) -> ps.Pipeline:
+    (data / "in").mkdir(parents=True, exist_ok=True)
+    rows = ps.read_files(str(data / "in"), schema="k string, v bigint, ts timestamp", format="json")
+    answered = rows.map(
+        lambda row: {"k": "a", "answer": 1 + random.getrandbits(20)}, "k string, answer bigint", deterministic=False
+    )
+    return ps.Pipeline("asking", answered.key_by("k").process(Sum()).to(ps.files(str(data / "out"))))
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_epochs_whose_answers_are_deleted_are_not_repeated(epochs: int, settings: Settings, tmp_path: Path) -> None:
+    where = tmp_path / "checkpoint"
+    run = _asking(tmp_path).start(checkpoint=where, settings=on(settings, "memory"))
+    for number in range(3):
+        feed(tmp_path / "in", number)
+        run.process_available()
+    run.stop()
+    run.wait()
+    for path in _query(tmp_path).glob(f"state/**/{4 - epochs}.delta"):
+        _flip(path)
+    feed(tmp_path / "in", 3)
+    if epochs > 1:
+        with pytest.raises(CheckpointDamaged, match=r"2\.delta .*, and functions that are not deterministic gave"):
+            _asking(tmp_path).run(until="drained", checkpoint=where, settings=on(settings, "memory"))
+        return
+    _asking(tmp_path).run(until="drained", checkpoint=where, settings=on(settings, "memory"))
+    files = [str(path) for path in (tmp_path / "out").rglob("*.parquet") if "_penstock" not in path.parts]
+    rows = sorted(ds.dataset(files).to_table().to_pylist(), key=lambda row: row["total"])
+    assert len(rows) == 4 * 60
+    assert [row["total"] for row in rows] == [*accumulate(row["answer"] for row in rows)]
 
 
 def test_temporary_files_of_spark_are_not_damage(stopped: Callable[[str], Path]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,11 @@ import pytest
 
 import penstock as ps
 from penstock.contracts import Epoch, Sink
-from penstock.errors import LedgerAhead
+from penstock.errors import CheckpointDamaged, LedgerAhead
 from penstock.settings import Settings
+from penstock.spark.checkpoints.inspect import inspect
+from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
+from penstock.storage.folders import folder
 
 ROWS = 10
 
@@ -58,7 +63,7 @@ class Job:
     def __init__(self, sink: Sink, data: Path, settings: Settings, rejected_to: Sink | None = None) -> None:
         rows = ps.read_files(str(data / "in"), schema="id bigint", format="json").filter("id < 1000")
         self.pipeline, self.settings = ps.Pipeline("own", rows.to(sink), rejected_to=rejected_to), settings
-        self.data, self.checkpoint = data, data / "checkpoint"
+        self.data, self.checkpoint = data, data / "the checkpoint"
 
     def feed(self, first: int | str) -> None:
         """Add a file of rows from a number on, or of this text."""
@@ -134,6 +139,9 @@ def test_an_epoch_that_an_earlier_version_started_keeps_its_id(settings: Setting
     job = Job(OnlyIds(tmp_path / "own"), tmp_path, settings)
     job.run(0)
     (job.checkpoint / "staged" / "final" / "by-input").unlink()
+    record = job.checkpoint / "epochs" / "final" / "0.json"
+    totals = json.loads(record.read_text())
+    record.write_text(json.dumps({name: value for name, value in totals.items() if name != "first_by_input"}))
     (named,) = (tmp_path / "own").iterdir()
     plain = named.name.rpartition("-")[0]
     assert plain.endswith("-own-0")
@@ -142,6 +150,47 @@ def test_an_epoch_that_an_earlier_version_started_keeps_its_id(settings: Setting
     job.run()
     job.run(10)
     assert job.written() == list(range(20))
+
+
+def test_a_replay_keeps_its_id_where_the_file_is_lost_that_says_how_it_was_named(
+    settings: Settings, tmp_path: Path
+) -> None:
+    job = Job(OnlyIds(tmp_path / "own"), tmp_path, settings)
+    job.run(0)
+    job.run(10)
+    job.forget_commit(1)
+    (job.checkpoint / "staged" / "final" / "by-input").unlink()
+    job.run()
+    assert job.written() == list(range(20))
+
+
+class AtMostOnce(OnlyIds):
+    """It has rows as soon as a task gets them, and no ledger."""
+
+    guarantee = "at_most_once"
+
+    def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> tuple[str, list[int]]:
+        token = super().prepare(epoch, partition, batches)
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / uuid.uuid4().hex).write_text(json.dumps(token[1]))
+        return token
+
+    def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
+        pass
+
+
+def test_rows_are_written_at_most_once_where_the_file_is_lost_that_says_which_epoch_was_started(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = Job(AtMostOnce(tmp_path / "own"), tmp_path, settings)
+    job.run(0)
+    job.run(10)
+    job.forget_commit(1)
+    (job.checkpoint / "staged" / "final" / "begun").unlink()
+    job.run(20)
+    assert job.written() == list(range(30))
+    (said,) = (record.getMessage() for record in caplog.records if "begun" in record.getMessage())
+    assert "epoch 1 is taken for started" in said
 
 
 def test_a_ledger_without_empty_epochs_stops_the_job_where_its_next_entry_would_be_skipped(
@@ -158,6 +207,46 @@ def test_a_ledger_without_empty_epochs_stops_the_job_where_its_next_entry_would_
     with pytest.raises(LedgerAhead, match=r"has epoch 2, which checkpoint .* has not started yet"):
         job.run()
     assert job.written() == sorted([*range(30), *range(10, 20)])
+
+
+def test_an_epoch_that_was_started_and_lost_its_offsets_is_not_planned_again(
+    settings: Settings, tmp_path: Path
+) -> None:
+    job = Job(WithGaps(tmp_path / "own"), tmp_path, settings)
+    job.run(0)
+    job.run_epochs(1000, 10)
+    for epoch in (1, 2):
+        job.forget_commit(epoch)
+        (job.checkpoint / "queries" / "final" / "offsets" / str(epoch)).unlink()
+    assert inspect(folder(job.checkpoint)).all_damaged == {
+        "queries/final/offsets/2": "is missing: the epoch was started"
+    }
+    with pytest.raises(LedgerAhead, match="has started epoch 2, and its offsets are lost") as error:
+        job.run(20)
+    assert job.written() == list(range(20))
+
+    # What it advises works, also with a space in the path.
+    create, restore = (shlex.split(line) for line in str(error.value.hint).splitlines() if "penstock" in line)
+    create_savepoint(folder(create[3]), folder(tmp_path / "savepoints"), create[5])
+    restore_savepoint(folder(tmp_path / "savepoints" / restore[3]), folder(restore[5]))
+    job.checkpoint = Path(restore[5])
+    job.run()
+    assert set(job.written()) == set(range(30))
+
+
+def test_lost_answers_of_an_epoch_that_was_recorded_stop_a_run_whose_sink_cannot_be_asked(
+    settings: Settings, tmp_path: Path
+) -> None:
+    job = Job(OnlyIds(tmp_path / "own"), tmp_path, settings)
+    (read,) = job.pipeline.graph.reads
+    answered = ps.Stream(read).map(lambda row: row, "id bigint", deterministic=False)
+    job.pipeline = ps.Pipeline("own", answered.to(OnlyIds(tmp_path / "own")))
+    job.run(0)
+    job.forget_commit(0)
+    for name in ("outbox", "answers"):
+        shutil.rmtree(job.checkpoint / "staged" / "final" / name)
+    with pytest.raises(CheckpointDamaged, match=r"outbox/0/sealed is missing, and sinks have rows of epoch 0"):
+        job.run()
 
 
 def test_rejected_rows_are_not_skipped_under_a_number_that_their_sink_has(settings: Settings, tmp_path: Path) -> None:
