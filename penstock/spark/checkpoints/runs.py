@@ -39,10 +39,13 @@ def damage_in_run(content: bytes) -> str | None:
     return damage(pa.py_buffer(content))
 
 
-def missing_runs(
+def missing_beside(
     paths: Iterable[str], read: Callable[[str], bytes | None], newest: dict[str, int]
 ) -> Iterator[tuple[str, str]]:
-    """Yield runs that are missing beside the newest run of their bucket that a committed epoch wrote."""
+    """Yield runs that are missing beside the newest run of their bucket that a committed epoch wrote.
+
+    This is all that is known without the manifests.
+    """
     buckets: dict[tuple[str, str], dict[str, str]] = {}
     for path in paths:
         if match := RUN.fullmatch(path):

@@ -200,3 +200,34 @@ def test_the_size_of_state_is_that_of_its_keys_and_files_also_after_a_restart(jo
     assert now.state_rows == KEYS
     assert 0 < now.state_bytes <= sum(files.values()) + KEYS * 1000
     assert (now.nodes["running"].state_rows, now.nodes["running"].state_bytes) == (KEYS, now.state_bytes)
+
+
+def missing(job: Job) -> set[str]:
+    return {name for name, why in inspect(folder(job.checkpoint)).all_damaged.items() if "is missing" in why}
+
+
+def test_every_run_that_the_newest_state_needs_is_missed(job: Job) -> None:
+    needed, kept = set(), 0
+    for path in job.runs():
+        data = path.read_bytes()
+        path.unlink()
+        name = str(path.relative_to(job.checkpoint))
+        reported = missing(job)
+        needed |= reported
+        kept += name not in reported
+        assert reported <= {name}
+        path.write_bytes(data)
+    buckets = {path.parent for path in job.runs()}
+    assert {job.checkpoint / Path(name).parent for name in needed} == buckets
+    # Runs that only earlier epochs need are not missed.
+    assert kept < len(job.runs()) - len(buckets) + 1
+
+
+@pytest.mark.parametrize("what", ["keyed", "keyed/final/running/{bucket}"])
+def test_keyed_state_that_is_deleted_is_reported_and_not_saved(job: Job, what: str) -> None:
+    bucket = job.runs()[-1].parent
+    gone = job.checkpoint / what.format(bucket=bucket.name)
+    shutil.rmtree(gone)
+    assert any(name.startswith(f"keyed/final/running/{bucket.name}/") for name in missing(job))
+    with pytest.raises(CheckpointDamaged, match=r"no savepoint was created: keyed/final/.* is missing"):
+        create_savepoint(folder(job.checkpoint), folder(job.home / "savepoints"))
