@@ -21,6 +21,7 @@ from penstock.spark.checkpoints.history import History, query_names
 from penstock.spark.checkpoints.identity import HIGHEST_EPOCHS, Identity
 from penstock.spark.checkpoints.layout import FILE as LAYOUT
 from penstock.spark.checkpoints.layout import UNKNOWN, Layout, read_layout
+from penstock.spark.checkpoints.lost_epochs import lost_offsets
 from penstock.spark.checkpoints.physical_plan import PLAN
 from penstock.spark.checkpoints.runs import KEYED, RUN, damage_in_run, missing_beside
 from penstock.spark.checkpoints.spark_files import MISSING
@@ -100,7 +101,7 @@ class CheckpointFiles:
 
 def find_damage(files: CheckpointFiles, *, newest_only: bool = False) -> Problems:
     """Return the damaged files and what is wrong; `newest_only` leaves out files that only earlier epochs need."""
-    found, paths = dict(_missing(files)), list(_paths(files.data))
+    found, paths = dict(_missing(files)) | lost_epochs(files), list(_paths(files.data))
     found |= dict(missing_staged(files.data, files.newest_committed, newest_only=newest_only))
     for path in paths:
         if newest_only and _is_superseded(files, path):
@@ -138,6 +139,17 @@ def _missing_runs(files: CheckpointFiles) -> Problems:
             named = {f"{where}/{name}" for name in runs_named(history, number, epoch) or ()}
             found |= dict.fromkeys(sorted(named - there), f"{MISSING}, and the state after epoch {epoch} needs it")
     return found
+
+
+def lost_epochs(files: CheckpointFiles) -> Problems:
+    """Return the offsets that are missing after the newest epoch that Spark knows: it would start that epoch over."""
+    if not files.has_epochs:
+        return {}
+    queries = {*files.histories, *files.layout.queries}
+    if not files.migrated:
+        # A migrated checkpoint has records of queries of earlier plans.
+        queries |= {*(files.data / "epochs").names(), *(files.data / "staged").names()}
+    return {path: why for query in sorted(queries) for path, why in lost_offsets(files.data, query)}
 
 
 def _is_superseded(files: CheckpointFiles, path: str) -> bool:

@@ -22,6 +22,7 @@ from penstock.spark.checkpoints.integrity import (
     checkpoint_files,
     find_damage,
     is_rewritten_by_every_run,
+    lost_epochs,
     remedy,
 )
 from penstock.spark.checkpoints.layout import FILE as LAYOUT
@@ -47,11 +48,21 @@ def check_before_repair(root: Folder, data: Folder) -> None:
     if data.read(LAYOUT) is None and len(names) > 1 and data.url != root.url:
         message = f"{data}/{LAYOUT} {MISSING}, and without it the queries of the pipeline cannot be matched"
         raise CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}")
+    _refuse_lost_epochs(root, data)
     for name in names:
         _refuse_unreadable(data, f"queries/{name}/{REPLAY}")
         _refuse_unreadable_bounds(data, name)
         for source in (data / "sources").names():
             _refuse_unreadable(data, f"sources/{source}/planned-{name}.json", needed_by=name)
+
+
+def _refuse_lost_epochs(root: Folder, data: Folder) -> None:
+    """Raise if a query has lost its newest epochs: the next one would have the number of one that sinks may have."""
+    identity = read_identity(data)
+    files = checkpoint_files(data, identity, migrated=data.url != root.url) if identity else None
+    for path, reason in lost_epochs(files).items() if files else ():
+        message = f"{data}/{path} {reason}"
+        raise CheckpointDamaged(message, hint=remedy(path))
 
 
 def _refuse_unreadable(data: Folder, path: str, needed_by: str | None = None) -> None:

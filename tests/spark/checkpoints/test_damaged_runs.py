@@ -110,6 +110,54 @@ def test_damaged_bounds_of_an_earlier_plan_are_reported_and_stop_a_run(content: 
     assert "LedgerAhead" in str(outcome.hint)
 
 
+def forget_newest(query: Path) -> None:
+    newest = max(int(path.name) for path in (query / "offsets").glob("[0-9]*"))
+    for path in [*query.glob(f"*/{newest}"), *query.glob(f"*/.{newest}.crc")]:
+        path.unlink()
+
+
+LOST: dict[str, Callable[[Path], object]] = {
+    "the newest offsets and commit": forget_newest,
+    "all offsets and commits": lambda query: [delete(query / name) for name in ("offsets", "commits")],
+    "the whole query": delete,
+    "the whole query and the layout": lambda query: [delete(query.parent), delete(query.parents[1] / "layout.json")],
+}
+
+
+SIGNS = [(what, sign) for what in LOST for sign in ("record", "begun")]
+SIGNS += [(what, "state") for what in LOST if "query" not in what]
+
+
+@pytest.mark.parametrize(("what", "sign"), SIGNS)
+def test_epochs_of_which_spark_knows_nothing_any_more_are_reported_and_stop_a_run(
+    what: str, sign: str, stopped_job: Made
+) -> None:
+    checkpoint = as_it_was(stopped_job("memory")) / "checkpoint"
+    newest = int(newest_record(checkpoint).stem)
+    LOST[what](checkpoint / "queries" / "final")
+    if sign != "record":
+        delete(checkpoint / "epochs")
+    if sign == "begun":
+        shutil.rmtree(checkpoint / "queries" / "final" / "state", ignore_errors=True)
+        (checkpoint / "staged" / "final").mkdir(parents=True, exist_ok=True)
+        (checkpoint / "staged" / "final" / "begun").write_text(str(newest))
+    lost = f"queries/final/offsets/{newest}"
+    assert f"{lost} is missing" in reported(checkpoint)
+    outcome = preflight(checkpoint)
+    assert isinstance(outcome, CheckpointDamaged)
+    assert f"{lost} is missing" in outcome.message
+    assert "savepoint" in str(outcome.hint)
+
+
+def test_epochs_that_a_repair_has_rolled_back_are_not_lost(stopped_job: Made) -> None:
+    checkpoint = as_it_was(stopped_job("memory")) / "checkpoint"
+    query = checkpoint / "queries" / "final"
+    delete(query / "offsets" / newest_record(checkpoint).stem)
+    assert preflight(checkpoint) is None
+    assert "shows" not in reported(checkpoint)
+    assert preflight(checkpoint) is None
+
+
 def hints(checkpoint: Path) -> list[Path]:
     return [*checkpoint.glob("sources/*/*.json"), *checkpoint.glob("parted-*.json")]
 
@@ -208,11 +256,15 @@ def test_a_sealed_epoch_goes_out_with_its_answers_or_not_at_all(stopped_job: Mad
     assert not reported(checkpoint)
 
 
-def test_an_error_of_spark_about_damaged_files_is_reported_as_checkpoint_damaged(tmp_path: Path) -> None:
-    said = Exception(
-        "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] ... delta file 7.delta does not exist"
-    )
-    error = translate(said, job(tmp_path).graph, Staging(folder(tmp_path)), -1)
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] ... delta file 7.delta does not exist",
+        "[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location 7.delta should be empty on batch 0",
+    ],
+)
+def test_an_error_of_spark_about_damaged_files_is_reported_as_checkpoint_damaged(said: str, tmp_path: Path) -> None:
+    error = translate(Exception(said), job(tmp_path).graph, Staging(folder(tmp_path)), -1)
     assert isinstance(error, CheckpointDamaged)
     assert "7.delta" in error.message
     assert "penstock checkpoints" in str(error.hint)
