@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from penstock.errors import CheckpointDamaged, CheckpointMismatch
-from penstock.spark.checkpoints.checkpoint import Checkpoint
+from penstock.plan.graph import Graph
+from penstock.spark.checkpoints.checkpoint import Checkpoint, Prepare
 from penstock.spark.checkpoints.history import History, checksum_of, query_names
 from penstock.spark.checkpoints.identity import read_identity
 from penstock.spark.checkpoints.integrity import (
@@ -26,6 +27,7 @@ from penstock.spark.checkpoints.integrity import (
     remedy,
 )
 from penstock.spark.checkpoints.layout import FILE as LAYOUT
+from penstock.spark.checkpoints.repair import repair
 from penstock.spark.checkpoints.spark_files import MISSING, damage_in
 from penstock.spark.epochs.bounds import BOUNDS, read_bounds
 from penstock.spark.lowering.job_storage import START_OVER
@@ -40,6 +42,20 @@ _PACES: dict[Kind, str] = {
     "connected": 'pace="fast"',
     "realtime": 'pace="realtime"',
 }
+
+
+def preflight(graph: Graph) -> Prepare:
+    """Return what a run in epochs does with a checkpoint before it decides how to go on: it checks and repairs it."""
+
+    def prepare(root: Folder, data: Folder) -> None:
+        _refuse_other_kind(data, "epochs")
+        check_before_repair(root, data)
+        replayable = all(read.source.replayable for read in graph.reads)
+        processing_time = any(node.is_processing_time for node in graph.nodes)
+        repair(data, replayable=replayable, processing_time=processing_time)
+        check_before_run(root, data)
+
+    return prepare
 
 
 def check_before_repair(root: Folder, data: Folder) -> None:
@@ -156,11 +172,15 @@ def _has_record(files: CheckpointFiles, query: str, epoch: int) -> bool:
 
 def check_run_kind(checkpoint: Checkpoint, mine: Kind) -> None:
     """Refuse a checkpoint of another kind of run: its offsets and state have another form."""
-    found = run_kind(checkpoint.folder) or mine
-    if found != mine:
-        message = f"checkpoint {checkpoint.folder} was written at {_PACES[found]}, which has other offsets and state"
-        raise CheckpointMismatch(message, hint="keep that pace, or choose another --checkpoint folder")
+    _refuse_other_kind(checkpoint.folder, mine)
     checkpoint.folder.write("pace", mine.encode(), sync=False)
+
+
+def _refuse_other_kind(data: Folder, mine: Kind) -> None:
+    found = run_kind(data) or mine
+    if found != mine:
+        message = f"checkpoint {data} was written at {_PACES[found]}, which has other offsets and state"
+        raise CheckpointMismatch(message, hint="keep that pace, or choose another --checkpoint folder")
 
 
 def run_kind(data: Folder) -> Kind | None:
