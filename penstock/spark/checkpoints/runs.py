@@ -1,4 +1,4 @@
-"""The runs of keyed state in a checkpoint: copying and checking them without the manifests, which only Spark reads.
+"""The runs of keyed state in a checkpoint: copying and checking them without the manifests in Spark's state.
 
 A run is immutable, and its name has the epoch that wrote it. A copy has all runs up to its epoch; those that its
 manifests do not name are deleted by later calls of their buckets.
