@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Literal
 
 from penstock.errors import CheckpointDamaged, CheckpointMismatch
@@ -77,8 +80,20 @@ def _refuse_lost_epochs(root: Folder, data: Folder) -> None:
     identity = read_identity(data)
     files = checkpoint_files(data, identity, migrated=data.url != root.url) if identity else None
     for path, reason in lost_epochs(files).items() if files else ():
+        left = files.newest_committed if files else {}
         message = f"{data}/{path} {reason}"
-        raise CheckpointDamaged(message, hint=remedy(path))
+        raise CheckpointDamaged(message, hint=remedy(path) + (_new_lineage(root, path, left) if left else ""))
+
+
+def _new_lineage(root: Folder, path: str, left: Mapping[str, int]) -> str:
+    """Return how to go on from the epochs that are left: as another job, whose epochs sinks do not take for theirs."""
+    where = root.url.rstrip("/")
+    name = re.sub(r"[^\w.-]", "-", where.rpartition("/")[2])
+    return (
+        f"; or start a new lineage, which writes what came after epoch {left.get(path.split('/')[1], -1)} again:"
+        f"\n    penstock savepoint create {quote(where)} --name {name}-older"
+        f"\n    penstock savepoint restore {name}-older --checkpoint {quote(f'{where}-restored')}"
+    )
 
 
 def _refuse_unreadable(data: Folder, path: str, needed_by: str | None = None) -> None:

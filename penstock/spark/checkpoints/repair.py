@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from penstock.errors import CheckpointDamaged
-from penstock.plan.naming import RESERVED, node_id
+from penstock.plan.naming import node_id
 from penstock.spark.checkpoints.history import History, query_names
 from penstock.spark.checkpoints.layout import UNKNOWN, QueryLayout, read_layout
 from penstock.spark.checkpoints.spark_files import MISSING, damage_in, is_restorable
@@ -190,7 +190,7 @@ class _Repair:
         if planned > epoch:
             self.refuse(f"{path} has the offsets of epoch {planned}: those of epoch {epoch} are lost")
         # Every source is planned in its first epoch; after a restore it may have offsets only.
-        if planned < 0 and source not in RESERVED and (before or self._may_have_read(source, epoch)):
+        if planned < 0 and (before or self._may_have_read(source, epoch)):
             self.refuse(f"{path} with the offsets of epoch {epoch} is lost")
         return before
 

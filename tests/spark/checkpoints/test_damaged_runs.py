@@ -17,6 +17,7 @@ from penstock.settings import Settings
 from penstock.spark.checkpoints.identity import FORMAT, Identity, data_folder, read_identity, write_identity
 from penstock.spark.checkpoints.preflight import check_before_repair, check_before_run, run_kind
 from penstock.spark.checkpoints.repair import repair
+from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
 from penstock.spark.epochs.spark_errors import translate
 from penstock.spark.tasks.staging import Staging
 from penstock.storage.folders import folder
@@ -147,6 +148,17 @@ def test_epochs_of_which_spark_knows_nothing_any_more_are_reported_and_stop_a_ru
     assert isinstance(outcome, CheckpointDamaged)
     assert f"{lost} is missing" in outcome.message
     assert "savepoint" in str(outcome.hint)
+
+
+def test_what_is_left_after_lost_epochs_can_be_restored_as_a_new_lineage(stopped_job: Made, tmp_path: Path) -> None:
+    checkpoint = as_it_was(stopped_job("memory")) / "checkpoint"
+    forget_newest(checkpoint / "queries" / "final")
+    outcome = preflight(checkpoint)
+    assert isinstance(outcome, CheckpointDamaged)
+    assert "penstock savepoint restore checkpoint-older" in str(outcome.hint)
+    create_savepoint(folder(checkpoint), folder(tmp_path), "older")
+    restore_savepoint(folder(tmp_path / "older"), folder(tmp_path / "restored"))
+    assert (reported(tmp_path / "restored"), preflight(tmp_path / "restored")) == ("", None)
 
 
 def test_epochs_that_a_repair_has_rolled_back_are_not_lost(stopped_job: Made) -> None:
