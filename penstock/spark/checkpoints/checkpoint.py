@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ from penstock.plan.physical.overload import Overload
 from penstock.plan.physical.pace import Pace
 from penstock.plan.physical.plan import RunnerKind
 from penstock.settings import Settings
-from penstock.spark.checkpoints.compatibility import Migration, plan_migration
+from penstock.spark.checkpoints.compatibility import Migration, find_changes, plan_migration
 from penstock.spark.checkpoints.identity import (
     IDENTITY,
     Identity,
@@ -43,6 +43,7 @@ from penstock.spark.checkpoints.identity import (
 )
 from penstock.spark.checkpoints.lease import lease_on
 from penstock.spark.checkpoints.physical_plan import plan_on
+from penstock.spark.checkpoints.repair import refuse_epochs_to_rerun
 from penstock.spark.checkpoints.runs import KEYED
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.tasks.control_journal import TIMERS, ControlJournal, DeclaredTimes
@@ -50,6 +51,9 @@ from penstock.spark.tasks.staging import Staging
 from penstock.spark.tasks.totals import rename_totals
 from penstock.storage.file_names import source_folder
 from penstock.storage.folders import Folder, folder
+
+# Checks and repairs the data of a checkpoint, the second folder, which is in the first one.
+Prepare = Callable[[Folder, Folder], None]
 
 
 class Checkpoint:
@@ -71,9 +75,11 @@ class Checkpoint:
         overload: Overload = "block",
         runner: RunnerKind = "micro-batch",
         token: int | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
         """Open it; nodes in `allow_drop` may lose their state; without `migrates` a changed plan is refused.
 
+        `prepare` is called before anything is read or copied for a migration: the next generation has no damage.
         `token` is the fencing token of the job manager that started the driver, None without one.
         `plan` is then the physical plan of the run: the queries of earlier runs stay as they are.
         """
@@ -93,7 +99,7 @@ class Checkpoint:
         try:
             self.folder = data_folder(self.root)
             self.plan = plan_on(self.root, pipeline, graph, settings, pace=pace, overload=overload, runner=runner)
-            self.identity = self._identify(new_identity(self.plan, graph), allow_drop, migrates)
+            self.identity = self._identify(new_identity(self.plan, graph), allow_drop, migrates, prepare)
         except OSError as error:
             self.lease.release()
             raise _unusable(self.root.url, error) from error
@@ -175,7 +181,7 @@ class Checkpoint:
         summary, self.migration = self.migration.summary, None
         return f"{summary}; epochs continue in generation {activate_generation(self.root)}"
 
-    def _identify(self, mine: Identity, allowed: Sequence[str], migrates: bool) -> Identity:
+    def _identify(self, mine: Identity, allowed: Sequence[str], migrates: bool, prepare: Prepare | None) -> Identity:
         found = read_identity(self.folder)
         if found is None:
             self._create(mine)
@@ -184,13 +190,19 @@ class Checkpoint:
         if current_generation(self.root) > 1 or (self.root / "generations").names():
             delete_old_generations(self.root)
         self.ids = _current_ids(found, mine)
-        if not migrates or not found.plan:
+        migrates = migrates and bool(found.plan)
+        changes = find_changes(self.folder, found.version, mine.version, allowed) if migrates else None
+        if changes is None:
             _refuse_other_plan(found, mine, self.root)
+        if prepare is not None:
+            prepare(self.root, self.folder)
+        if changes is None:
             return found
         wanted = self.state_partitions
-        needed = plan_migration(self.folder, found.version, mine.version, allowed=allowed, partitions=wanted)
+        needed = plan_migration(self.folder, found.version, mine.version, changes, allowed=allowed, partitions=wanted)
         if needed is None:
             return found
+        refuse_epochs_to_rerun(self.folder)
         self.folder, self.migration = create_generation(self.root, self.folder), needed
         rename_totals(self.folder / "epochs", self.ids, needed.changes.of("lost"))
         _rename_timers(self.folder, self.ids)

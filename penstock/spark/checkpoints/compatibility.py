@@ -50,12 +50,28 @@ class Migration:
         )
 
 
-def plan_migration(
-    data: Folder, old: PlanVersion, new: PlanVersion, *, allowed: Sequence[str] = (), partitions: int | None = None
-) -> Migration | None:
-    """Return the migration that a changed plan needs, or None; raises if the job cannot continue with it."""
+def find_changes(data: Folder, old: PlanVersion, new: PlanVersion, allowed: Sequence[str] = ()) -> Changes:
+    """Return what has changed in a plan; raises if state would be lost. Reads no file of the checkpoint."""
     check_names(allowed, old.nodes, new.nodes)
     changes = compare(old.nodes, new.nodes)
+    if changes:
+        _refuse_lost_state(data, old, new, changes, allowed)
+    return changes
+
+
+def plan_migration(
+    data: Folder,
+    old: PlanVersion,
+    new: PlanVersion,
+    changes: Changes,
+    *,
+    allowed: Sequence[str] = (),
+    partitions: int | None = None,
+) -> Migration | None:
+    """Return the migration that a changed plan needs, or None; raises if the job cannot continue with it.
+
+    It reads Spark's files, so damage in these must be repaired before.
+    """
     times = {changes.renames.get(node, node): lane for node, lane in old.times.items()}
     moved = any(times.get(node, lane) != lane for node, lane in new.times.items())
     queries = (
@@ -64,7 +80,6 @@ def plan_migration(
         else {}
     )
     if changes:
-        _refuse_lost_state(data, old, new, changes, allowed)
         _refuse_open_epochs(data, old, new, queries, allowed)
     wanted = partitions if partitions and _needs_repartitioning(queries, partitions) else None
     first_epochs = {name: max(history.committed, default=-1) + 1 for name, history in queries.items()}

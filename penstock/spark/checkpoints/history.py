@@ -222,5 +222,15 @@ def is_checksum(name: str) -> bool:
     return file.startswith(".") and file.endswith(".crc")
 
 
+def state_version(name: str) -> int:
+    """Return the version of a file of a state store; -1 for other files.
+
+    >>> state_version("state/0/1/3.delta"), state_version("offsets/3")
+    (3, -1)
+    """
+    match = _STATE.fullmatch(name)
+    return int(match["version"]) if match and not match["store"].endswith("SSTs") else -1
+
+
 def _epochs(names: Iterable[str]) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())

@@ -105,11 +105,11 @@ def data_folder(root: Folder) -> Folder:
 def current_generation(root: Folder) -> int:
     """Return the number of the current generation; the first one is the root itself."""
     content = (root.read(CURRENT) or b"").strip()
-    if not content:
-        return _FIRST
-    if content.isdigit() and (root / _GENERATIONS / content.decode()).names():
-        return int(content)
-    activated = [name for name in (root / _GENERATIONS).names() if _was_activated(root, name)]
+    activated = [name for name in (root / _GENERATIONS).names() if name.isdigit() and _was_activated(root, name)]
+    if not content or (content.isdigit() and (root / _GENERATIONS / content.decode()).names()):
+        number = int(content or _FIRST)
+        _refuse_older(root, number, activated)
+        return number
     message = f"{root}/{CURRENT} holds {content[:40]!r}, which is not a generation of this checkpoint"
     newest = max(activated, key=int, default=None)
     hint = f"write {newest} into it, and run again" if newest else "remove it, and run again"
@@ -141,7 +141,6 @@ def delete_old_generations(root: Folder) -> None:
     number = current_generation(root)
     for name in (root / _GENERATIONS).names():
         if name not in (str(number), str(number - 1)):
-            _refuse_to_delete_newer(root, number, name)
             (root / _GENERATIONS).remove(name)
     if number > _FIRST and not _was_activated(root, str(number)):
         (root / _GENERATIONS / str(number)).write(ACTIVATED, b"")
@@ -151,11 +150,12 @@ def delete_old_generations(root: Folder) -> None:
                 root.remove(name)
 
 
-def _refuse_to_delete_newer(root: Folder, number: int, name: str) -> None:
-    """Raise if a generation to delete was activated after the current one: then `current` is lost or old."""
-    if name.isdigit() and int(name) > number and _was_activated(root, name):
-        message = f"{root}/{CURRENT} is lost or old: generation {name} has run, and it names generation {number}"
-        raise CheckpointDamaged(message, hint=f"write {name} into {root}/{CURRENT}, and run again")
+def _refuse_older(root: Folder, number: int, activated: list[str]) -> None:
+    """Raise if a generation was activated after this one: then `current` is lost or old."""
+    newest = max(map(int, activated), default=number)
+    if newest > number:
+        message = f"{root}/{CURRENT} is lost or old: generation {newest} has run, and it names generation {number}"
+        raise CheckpointDamaged(message, hint=f"write {newest} into {root}/{CURRENT}, and run again")
 
 
 def _was_activated(root: Folder, name: str) -> bool:

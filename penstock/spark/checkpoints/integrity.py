@@ -10,7 +10,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.connectors.files.file_log import FileLog
@@ -21,8 +21,9 @@ from penstock.spark.checkpoints.history import History, query_names
 from penstock.spark.checkpoints.identity import HIGHEST_EPOCHS, Identity
 from penstock.spark.checkpoints.layout import FILE as LAYOUT
 from penstock.spark.checkpoints.layout import UNKNOWN, Layout, read_layout
+from penstock.spark.checkpoints.lost_epochs import lost_offsets
 from penstock.spark.checkpoints.physical_plan import PLAN
-from penstock.spark.checkpoints.runs import RUN, damage_in_run, missing_runs
+from penstock.spark.checkpoints.runs import KEYED, RUN, damage_in_run, missing_beside
 from penstock.spark.checkpoints.spark_files import MISSING
 from penstock.spark.checkpoints.staged_files import (
     damage_in_staged,
@@ -31,6 +32,7 @@ from penstock.spark.checkpoints.staged_files import (
     missing_staged,
     remedy_for_staged,
 )
+from penstock.spark.checkpoints.state.manifests import runs_named
 from penstock.spark.epochs.journal_compaction import entries_read
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.tasks.control_journal import TIMERS, ControlJournal, DeclaredTimes
@@ -38,7 +40,7 @@ from penstock.spark.tasks.control_journal import TIMES_JOURNAL as TICKS
 from penstock.spark.tasks.offset_files import replayed_ends
 from penstock.spark.tasks.timer_source import fired_timers
 from penstock.spark.tasks.totals import Totals
-from penstock.storage.file_names import source_folder
+from penstock.storage.file_names import file_name, source_folder
 from penstock.storage.folders import Folder
 
 REWRITTEN = "remove it: the next run writes it again"
@@ -84,6 +86,11 @@ class CheckpointFiles:
         """The newest committed epoch of each query that has one."""
         return {name: max(one.committed) for name, one in self.histories.items() if one.committed}
 
+    def relisted(self) -> CheckpointFiles:
+        """Return the same with the files of its queries as they are now."""
+        now = {name: History(one.folder, one.operators) for name, one in self.histories.items()}
+        return replace(self, histories=now)
+
     def offsets(self, query: str, epoch: int) -> dict[str, Any]:
         """Return the end offset of each source in an epoch; empty if it is unknown."""
         try:
@@ -94,17 +101,55 @@ class CheckpointFiles:
 
 def find_damage(files: CheckpointFiles, *, newest_only: bool = False) -> Problems:
     """Return the damaged files and what is wrong; `newest_only` leaves out files that only earlier epochs need."""
-    found, paths = dict(_missing(files)), list(_paths(files.data))
+    found, paths = dict(_missing(files)) | lost_epochs(files), list(_paths(files.data))
     found |= dict(missing_staged(files.data, files.newest_committed, newest_only=newest_only))
     for path in paths:
         if newest_only and _is_superseded(files, path):
             continue
         if path not in found and (reason := _damage(files, path)):
             found[path] = reason
-    found |= dict(missing_runs(paths, files.data.read, files.newest_committed)) if not newest_only else {}
+    found |= missing_runs(files) if not newest_only else {}
     for name in sorted({match["name"] for path in paths if (match := _JOURNAL.fullmatch(path))}):
         found |= _damaged_journal(files, name)
     return found | _lost_input(files)
+
+
+def damaged_runs(files: CheckpointFiles) -> Problems:
+    """Return the runs of keyed state that are damaged or missing."""
+    paths = [f"{KEYED}/{path}" for path in (files.data / KEYED).files()]
+    damaged = {path: reason for path in paths if RUN.fullmatch(path) and (reason := _damage(files, path))}
+    return damaged | missing_runs(files)
+
+
+def missing_runs(files: CheckpointFiles) -> Problems:
+    """Return the missing runs of keyed state: those that the state after the newest committed epochs names."""
+    found = _missing_runs(files)
+    now = files.relisted() if found else files
+    # A running job deletes runs that its later epochs do not need.
+    return found if now.newest_committed == files.newest_committed else _missing_runs(now)
+
+
+def _missing_runs(files: CheckpointFiles) -> Problems:
+    there = {f"{KEYED}/{path}" for path in (files.data / KEYED).files()}
+    found = dict(missing_beside(there, files.data.read, files.newest_committed))
+    for query, epoch in files.newest_committed.items():
+        history = files.histories[query]
+        for number, operator in enumerate(files.layout.queries.get(query, UNKNOWN).operators):
+            where = f"{KEYED}/{query}/{file_name(operator.node)}"
+            named = {f"{where}/{name}" for name in runs_named(history, number, epoch) or ()}
+            found |= dict.fromkeys(sorted(named - there), f"{MISSING}, and the state after epoch {epoch} needs it")
+    return found
+
+
+def lost_epochs(files: CheckpointFiles) -> Problems:
+    """Return the offsets that are missing after the newest epoch that Spark knows: it would start that epoch over."""
+    if not files.has_epochs:
+        return {}
+    queries = {*files.histories, *files.layout.queries}
+    if not files.migrated:
+        # A migrated checkpoint has records of queries of earlier plans.
+        queries |= {*(files.data / "epochs").names(), *(files.data / "staged").names()}
+    return {path: why for query in sorted(queries) for path, why in lost_offsets(files.data, query)}
 
 
 def _is_superseded(files: CheckpointFiles, path: str) -> bool:

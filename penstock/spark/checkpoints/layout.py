@@ -140,8 +140,9 @@ def read_layout(folder: Folder) -> Layout:
             found["explain"], found["plan"], {name: _query_from_json(one) for name, one in found["queries"].items()}
         )
     except (ValueError, TypeError, KeyError) as error:
-        message = f"{folder}/{FILE} cannot be read: {error!r}"
-        raise CheckpointDamaged(message, hint="remove it: the next run writes it again") from error
+        message = f"{folder}/{FILE} cannot be read ({type(error).__name__})"
+        hint = "remove it: the next run writes it again; if the plan has changed, run the old version once first"
+        raise CheckpointDamaged(message, hint=hint) from error
 
 
 def check_positions(stored: Layout, queries: Mapping[str, QueryLayout]) -> None:

@@ -78,7 +78,7 @@ class OldQueries:
             history = History(change.old / "queries" / name)
             if history.logged and name not in layout.queries:
                 message = f"checkpoint {change.old} has no layout of query '{name}'"
-                raise CheckpointMismatch(message, hint=NEW_CHECKPOINT)
+                raise CheckpointMismatch(message, hint=f"run the old version once: it writes it; or {NEW_CHECKPOINT}")
             if history.logged:
                 committed = max(history.committed, default=-1)
                 newest = history.logged[-1]

@@ -13,7 +13,9 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from penstock.errors import CheckpointDamaged, CheckpointMismatch
-from penstock.spark.checkpoints.checkpoint import Checkpoint
+from penstock.plan.graph import Graph, late_output_of
+from penstock.plan.physical.determinism import nondeterministic_upstream
+from penstock.spark.checkpoints.checkpoint import Checkpoint, Prepare
 from penstock.spark.checkpoints.history import History, checksum_of, query_names
 from penstock.spark.checkpoints.identity import read_identity
 from penstock.spark.checkpoints.integrity import (
@@ -22,11 +24,14 @@ from penstock.spark.checkpoints.integrity import (
     checkpoint_files,
     find_damage,
     is_rewritten_by_every_run,
+    lost_epochs,
     remedy,
 )
 from penstock.spark.checkpoints.layout import FILE as LAYOUT
+from penstock.spark.checkpoints.repair import repair
 from penstock.spark.checkpoints.spark_files import MISSING, damage_in
 from penstock.spark.epochs.bounds import BOUNDS, read_bounds
+from penstock.spark.epochs.ledgers import as_new_lineage
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.tasks.offset_files import REPLAY
 from penstock.storage.folders import Folder
@@ -41,17 +46,45 @@ _PACES: dict[Kind, str] = {
 }
 
 
+def preflight(graph: Graph) -> Prepare:
+    """Return what a run in epochs does with a checkpoint before it decides how to go on: it checks and repairs it."""
+
+    def prepare(root: Folder, data: Folder) -> None:
+        _refuse_other_kind(data, "epochs")
+        check_before_repair(root, data)
+        replayable = all(read.source.replayable for read in graph.reads)
+        processing_time = any(node.is_processing_time for node in graph.nodes)
+        outputs = [write for write in graph.writes if late_output_of(write) is None]
+        varying = {graph.own_name(write) for write in outputs if nondeterministic_upstream(write)}
+        repair(data, replayable=replayable, processing_time=processing_time, sealed_for=varying)
+        check_before_run(root, data)
+
+    return prepare
+
+
 def check_before_repair(root: Folder, data: Folder) -> None:
     """Check the files of Penstock that the repair of Spark's files reads."""
     names = query_names(data)
     if data.read(LAYOUT) is None and len(names) > 1 and data.url != root.url:
         message = f"{data}/{LAYOUT} {MISSING}, and without it the queries of the pipeline cannot be matched"
         raise CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}")
+    _refuse_lost_epochs(root, data)
     for name in names:
         _refuse_unreadable(data, f"queries/{name}/{REPLAY}")
         _refuse_unreadable_bounds(data, name)
         for source in (data / "sources").names():
             _refuse_unreadable(data, f"sources/{source}/planned-{name}.json", needed_by=name)
+
+
+def _refuse_lost_epochs(root: Folder, data: Folder) -> None:
+    """Raise if a query has lost its newest epochs: the next one would have the number of one that sinks may have."""
+    identity = read_identity(data)
+    files = checkpoint_files(data, identity, migrated=data.url != root.url) if identity else None
+    for path, reason in lost_epochs(files).items() if files else ():
+        left = files.newest_committed if files else {}
+        message = f"{data}/{path} {reason}"
+        other = f"; or {as_new_lineage(root, left.get(path.split('/')[1], -1))}" if left else ""
+        raise CheckpointDamaged(message, hint=remedy(path) + other)
 
 
 def _refuse_unreadable(data: Folder, path: str, needed_by: str | None = None) -> None:
@@ -145,11 +178,15 @@ def _has_record(files: CheckpointFiles, query: str, epoch: int) -> bool:
 
 def check_run_kind(checkpoint: Checkpoint, mine: Kind) -> None:
     """Refuse a checkpoint of another kind of run: its offsets and state have another form."""
-    found = run_kind(checkpoint.folder) or mine
-    if found != mine:
-        message = f"checkpoint {checkpoint.folder} was written at {_PACES[found]}, which has other offsets and state"
-        raise CheckpointMismatch(message, hint="keep that pace, or choose another --checkpoint folder")
+    _refuse_other_kind(checkpoint.folder, mine)
     checkpoint.folder.write("pace", mine.encode(), sync=False)
+
+
+def _refuse_other_kind(data: Folder, mine: Kind) -> None:
+    found = run_kind(data) or mine
+    if found != mine:
+        message = f"checkpoint {data} was written at {_PACES[found]}, which has other offsets and state"
+        raise CheckpointMismatch(message, hint="keep that pace, or choose another --checkpoint folder")
 
 
 def run_kind(data: Folder) -> Kind | None:

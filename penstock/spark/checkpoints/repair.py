@@ -15,12 +15,15 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from penstock.errors import CheckpointDamaged
+from penstock.plan.naming import node_id
 from penstock.spark.checkpoints.history import History, query_names
 from penstock.spark.checkpoints.layout import UNKNOWN, QueryLayout, read_layout
 from penstock.spark.checkpoints.spark_files import MISSING, damage_in, is_restorable
 from penstock.spark.epochs.result_staging import ResultStaging
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.tasks.offset_files import REPLAY, planned_end, replayed_ends
+from penstock.spark.tasks.totals import TotalsLog
+from penstock.storage.file_names import source_folder
 from penstock.storage.folders import Folder
 
 # Up to this size every start checks all files that Spark will load; beyond it only those of the newest version.
@@ -30,19 +33,11 @@ _VERSION = re.compile(r"state/.+/(\d+)(_[^./]+)?\.(delta|snapshot|changelog|zip)
 _log = logging.getLogger(__name__)
 
 
-def repair(
-    data: Folder,
-    *,
-    replayable: bool,
-    changes: bool = False,
-    processing_time: bool = False,
-    sealed_for: Collection[str] = (),
-) -> None:
+def repair(data: Folder, *, replayable: bool, processing_time: bool = False, sealed_for: Collection[str] = ()) -> None:
     """Find damage in the files that Spark will read, and repair it; logs a warning for each repaired query.
 
-    Epochs that run again need the plan that they ran with, so a plan that `changes` is refused until they have. With
-    processing time (`processing_time`) only an epoch can run again whose time Spark still has; in a query with a sink
-    in `sealed_for`, which gets rows of functions that are not deterministic, only one that is sealed.
+    With processing time (`processing_time`) only an epoch can run again whose time Spark still has; in a query with a
+    sink in `sealed_for`, which gets rows of functions that are not deterministic, only one that is sealed.
     """
     full_check, layout = data.read(FULL_CHECK) is not None, read_layout(data)
     for name in query_names(data):
@@ -56,11 +51,16 @@ def repair(
             if not {*sealed_for}.isdisjoint(plan.layout.sinks) and plan.reruns_unsealed():
                 plan.refuse("functions that are not deterministic gave answers in these epochs that are deleted by now")
             _log.warning(plan.apply())
-        if changes and _has_epochs_to_rerun(history):
-            message = f"checkpoint {data} was damaged, and the epochs that were rolled back have not run again yet"
-            raise CheckpointDamaged(message, hint="run the old version of the pipeline until they have, then this one")
     if full_check:
         data.remove(FULL_CHECK)
+
+
+def refuse_epochs_to_rerun(data: Folder) -> None:
+    """Raise if epochs that a repair has rolled back have not run again yet: they need the plan that they ran with."""
+    for name in query_names(data):
+        if _has_epochs_to_rerun(History(data / "queries" / name)):
+            message = f"checkpoint {data} was damaged, and the epochs that were rolled back have not run again yet"
+            raise CheckpointDamaged(message, hint="run the old version of the pipeline until they have, then this one")
 
 
 def request_full_check(data: Folder) -> None:
@@ -186,10 +186,31 @@ class _Repair:
             return dict(zip(sources, self.history.offsets(epoch), strict=True))
         if epoch != self.last or self.data.local is None or (epoch and self._lacks(f"offsets/{epoch - 1}")):
             self.refuse(f"{name} with the offsets of epoch {epoch} is lost")
-        # Sources store the newest epoch's offsets as well; one that has not stored any had no new rows.
+        # Sources store the newest epoch's offsets as well, unless it has none of their rows.
         old = dict(zip(sources, self.history.offsets(epoch - 1), strict=True)) if epoch else {}
-        stored = {one: planned_end(self.data / "sources" / one, self.name, epoch) or old.get(one) for one in sources}
-        return {source: end for source, end in stored.items() if end is not None}
+        ends = {source: self._planned_end(source, epoch, old.get(source)) for source in sources}
+        return {source: end for source, end in ends.items() if end is not None}
+
+    def _planned_end(self, source: str, epoch: int, before: Any) -> Any:
+        """Return up to where an epoch reads a source, which stores it; `before` if the epoch did not read it."""
+        path = f"sources/{source_folder(source)}/planned-{self.name}.json"
+        planned, end = planned_end(self.data / "sources" / source_folder(source), self.name)
+        if planned == epoch:
+            return end
+        if planned > epoch:
+            self.refuse(f"{path} has the offsets of epoch {planned}: those of epoch {epoch} are lost")
+        # Every source is planned in its first epoch; after a restore it may have offsets only.
+        if planned < 0 and (before or self._may_have_read(source, epoch)):
+            self.refuse(f"{path} with the offsets of epoch {epoch} is lost")
+        return before
+
+    def _may_have_read(self, source: str, epoch: int) -> bool:
+        """Return whether the epochs so far may have rows of a source: not if their record counts none."""
+        try:
+            until = TotalsLog(self.data / "epochs" / self.name).at(epoch)
+        except CheckpointDamaged:
+            return True
+        return until is None or until.counts.get(node_id("read", source), {}).get("rows_in", 1) > 0
 
     def _lacks(self, name: str) -> bool:
         """Return whether a file is missing or damaged."""

@@ -1,4 +1,4 @@
-"""The runs of keyed state in a checkpoint: copying and checking them without the manifests, which only Spark reads.
+"""The runs of keyed state in a checkpoint: copying and checking them without the manifests in Spark's state.
 
 A run is immutable, and its name has the epoch that wrote it. A copy has all runs up to its epoch; those that its
 manifests do not name are deleted by later calls of their buckets.
@@ -39,10 +39,13 @@ def damage_in_run(content: bytes) -> str | None:
     return damage(pa.py_buffer(content))
 
 
-def missing_runs(
+def missing_beside(
     paths: Iterable[str], read: Callable[[str], bytes | None], newest: dict[str, int]
 ) -> Iterator[tuple[str, str]]:
-    """Yield runs that are missing beside the newest run of their bucket that a committed epoch wrote."""
+    """Yield runs that are missing beside the newest run of their bucket that a committed epoch wrote.
+
+    This is all that is known without the manifests.
+    """
     buckets: dict[tuple[str, str], dict[str, str]] = {}
     for path in paths:
         if match := RUN.fullmatch(path):

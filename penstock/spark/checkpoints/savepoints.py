@@ -28,9 +28,9 @@ from penstock.spark.checkpoints.copying import copy_checkpoint, remove_data
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.identity import Identity, read_identity
 from penstock.spark.checkpoints.inspect import checkpoint_at, watermark
+from penstock.spark.checkpoints.integrity import checkpoint_files, damaged_runs
 from penstock.spark.checkpoints.layout import UNKNOWN, read_layout
-from penstock.spark.checkpoints.runs import KEYED, damage_in_run
-from penstock.spark.checkpoints.spark_files import MISSING, damage_in
+from penstock.spark.checkpoints.spark_files import damage_in
 from penstock.storage.folders import Folder
 
 FILE = "savepoint.json"
@@ -76,7 +76,7 @@ def create_savepoint(checkpoint: Folder, savepoints: Folder, name: str | None = 
             message = f"{checkpoint}: no epoch is committed yet, so there is nothing to save"
             raise CheckpointMissing(message, hint="wait for the first epoch of the job", transient=True)
         _refuse_damage(target, copied.epochs)
-        _refuse_damaged_runs(target)
+        _refuse_damaged_runs(target, identity, migrated=data.url != checkpoint.url)
         savepoint = _metadata(name, target / "checkpoint", identity, copied.files, copied.bytes)
         target.write(FILE, json.dumps(asdict(savepoint), indent=2).encode())
     return savepoint
@@ -193,13 +193,14 @@ def _refuse_damage(target: Folder, epochs: Any) -> None:
                 raise CheckpointDamaged(message, hint="`penstock checkpoints` shows what is left of the checkpoint")
 
 
-def _refuse_damaged_runs(target: Folder) -> None:
-    for name in (target / "checkpoint" / KEYED).files():
-        content = (target / "checkpoint" / KEYED).read(name)
-        if content is None or (reason := damage_in_run(content)):
-            target.remove("checkpoint")
-            message = f"no savepoint was created: {KEYED}/{name} of the checkpoint {reason if content else MISSING}"
-            raise CheckpointDamaged(message, hint="`penstock checkpoints` shows what is left of the checkpoint")
+def _refuse_damaged_runs(target: Folder, identity: Identity, *, migrated: bool) -> None:
+    """Refuse a copy whose keyed state is damaged or not all there."""
+    copy = target / "checkpoint"
+    found = damaged_runs(checkpoint_files(copy, identity, migrated=migrated))
+    for name, reason in found.items():
+        target.remove("checkpoint")
+        message = f"no savepoint was created: {name} of the checkpoint {reason}"
+        raise CheckpointDamaged(message, hint="`penstock checkpoints` shows what is left of the checkpoint")
 
 
 def _metadata(name: str, copy: Folder, identity: Identity, files: int, size: int) -> Savepoint:

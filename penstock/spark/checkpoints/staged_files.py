@@ -17,8 +17,6 @@ from penstock.spark.epochs.bounds import planned_bounds, read_bounds
 from penstock.spark.epochs.result_staging import ResultStaging
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.lowering.table_versions import EPOCHS, NEWEST, VERSION
-from penstock.spark.tasks.offset_files import newest_epoch
-from penstock.spark.tasks.staging import Staging
 from penstock.spark.tasks.stored_results import parse_answers
 from penstock.storage.folders import Folder
 
@@ -64,14 +62,10 @@ def damage_in_staged(data: Folder, path: str, content: bytes) -> str | None:
 
 
 def missing_staged(data: Folder, committed: Mapping[str, int], *, newest_only: bool) -> Iterator[tuple[str, str]]:
-    """Yield the missing files that others refer to: answers of sealed epochs, and versions that epochs have seen.
-
-    Lost offsets of an epoch that was started stop a run when it compares ledgers, with an advice of its own.
-    """
+    """Yield the missing files that others refer to: answers of sealed epochs, and versions that epochs have seen."""
     for query in (data / "staged").names():
         done, where = committed.get(query, -1), f"staged/{query}"
         yield from _missing_of_sealed(data, query, done)
-        yield from () if newest_only else _lost_offsets(data, query)
         for table in (data / where / "tables").names():
             folder = data / where / "tables" / table
             for version in sorted(_needed_versions(folder, done if newest_only else -1)):
@@ -115,15 +109,6 @@ def _missing_of_sealed(data: Folder, query: str, committed: int) -> Iterator[tup
 def _is_open(planned: Folder, epoch: int) -> bool:
     """Return whether an epoch is not committed by now, and not one of an earlier plan, which may not have sealed it."""
     return str(epoch) not in (planned / "commits").names() and epoch not in read_bounds(planned)
-
-
-def _lost_offsets(data: Folder, query: str) -> Iterator[tuple[str, str]]:
-    """Yield the offsets of the last epoch that was started, if they are lost: they were durable before."""
-    planned = data / "queries" / query
-    with contextlib.suppress(ValueError):  # reported by its own name
-        started = Staging(data / "staged" / query).last_started()
-        if started > newest_epoch(planned) and planned_bounds(planned, started) is None:
-            yield f"queries/{query}/offsets/{started}", f"{MISSING}: the epoch was started"
 
 
 def _needed_versions(table: Folder, committed: int) -> set[str]:

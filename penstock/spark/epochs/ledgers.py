@@ -132,7 +132,7 @@ class Ledgers:
             "written and skipped\n  put the newest copy back; or "
         )
         committed = self._committed()
-        return cause + (_as_new_lineage(self._root, committed) if committed >= 0 else _START_AGAIN)
+        return cause + (as_new_lineage(self._root, committed) if committed >= 0 else _START_AGAIN)
 
 
 # There is nothing to create a savepoint of.
@@ -142,7 +142,7 @@ _START_AGAIN = (
 )
 
 
-def _as_new_lineage(root: Folder, committed: int) -> str:
+def as_new_lineage(root: Folder, committed: int) -> str:
     """Return the commands that start a new lineage; a savepoint's name has fewer characters than a path."""
     name = re.sub(r"[^\w.-]+", "-", str(root).rstrip("/").rpartition("/")[2]).strip("-") or "checkpoint"
     return (

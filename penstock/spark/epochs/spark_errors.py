@@ -43,7 +43,13 @@ _TRY = {
 }
 _WRAPPERS = ("FOREACH_BATCH_USER_FUNCTION_ERROR", "STREAM_FAILED", "FAILED_EXECUTE_UDF", "TASK_WRITE_FAILED")
 # What Spark reports for damaged or missing files of its checkpoint.
-_STATE = ("CANNOT_LOAD_STATE_STORE", "STREAMING_CHECKPOINT_", "STATE_STORE_INVALID_", "ChecksumException")
+_STATE = (
+    "CANNOT_LOAD_STATE_STORE",
+    "STREAMING_CHECKPOINT_",
+    "STATE_STORE_INVALID_",
+    "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
+    "ChecksumException",
+)
 _OF_SOURCE = "PYTHON_DATA_SOURCE_ERROR"
 _STORES = ("org.apache.hadoop.fs.s3a.", "software.amazon.awssdk.")
 

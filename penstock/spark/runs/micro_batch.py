@@ -15,21 +15,19 @@ from pyspark.errors import PySparkException
 from penstock.contracts import REJECTED, Offsets
 from penstock.durations import micros
 from penstock.errors import CheckpointDamaged, PenstockError, SparkFailed
-from penstock.plan.graph import Graph, late_output_of, stateful_upstream
+from penstock.plan.graph import Graph, stateful_upstream
 from penstock.plan.operators.stateless import Read
-from penstock.plan.physical.determinism import nondeterministic_upstream
 from penstock.plan.physical.overload import Overload
 from penstock.plan.physical.pace import FAST_ROWS, Pace
 from penstock.report import Progress, Report
 from penstock.settings import Settings
 from penstock.spark.checkpoints.checkpoint import Checkpoint
 from penstock.spark.checkpoints.compatibility import read_sink_partitions, write_sink_partitions
-from penstock.spark.checkpoints.identity import data_folder
 from penstock.spark.checkpoints.layout import build_layout, check_positions, query_layout, read_layout, write_layout
 from penstock.spark.checkpoints.migration import migrate
 from penstock.spark.checkpoints.physical_plan import write_plan
-from penstock.spark.checkpoints.preflight import check_before_repair, check_before_run, check_run_kind
-from penstock.spark.checkpoints.repair import repair, request_full_check
+from penstock.spark.checkpoints.preflight import check_run_kind, preflight
+from penstock.spark.checkpoints.repair import request_full_check
 from penstock.spark.epochs.backpressure import Backpressure, rate_limits
 from penstock.spark.epochs.idle import IdleSources, restore_declared_times
 from penstock.spark.epochs.input_warnings import InputWarnings, TableWarnings
@@ -75,9 +73,8 @@ class MicroBatchRun(Runner):
         limited = settings if is_limited else replace(settings, epoch_rows=FAST_ROWS)
         self.until, self.pace, self.limits = until, pace, rate_limits(graph, limited, overload)
         check_connectors(name, graph, settings)
-        opened = Checkpoint(
-            checkpoint, name, graph, settings, allow_drop=allow_drop, pace=pace, overload=overload, token=token
-        )
+        how: dict[str, Any] = {"allow_drop": allow_drop, "pace": pace, "overload": overload, "token": token}
+        opened = Checkpoint(checkpoint, name, graph, settings, prepare=preflight(graph), **how)
         super().__init__(name, graph, limited, opened)
         self.plan = self.checkpoint.plan
         self.ended = self._closed = False
@@ -145,15 +142,6 @@ class MicroBatchRun(Runner):
     def _open(self) -> None:
         check_run_kind(self.checkpoint, "epochs")
         warn_of_earlier_rows(self.graph, self.checkpoint)
-        replayable = all(read.source.replayable for read in self.graph.reads)
-        processing_time = any(node.is_processing_time for node in self.graph.nodes)
-        changes = self.checkpoint.migration is not None
-        root, data = self.checkpoint.root, data_folder(self.checkpoint.root)
-        check_before_repair(root, data)
-        outputs = [write for write in self.graph.writes if late_output_of(write) is None]
-        varying = {self.graph.own_name(write) for write in outputs if nondeterministic_upstream(write)}
-        repair(data, replayable=replayable, changes=changes, processing_time=processing_time, sealed_for=varying)
-        check_before_run(root, data)
         for read in self.graph.reads:
             folder = self.checkpoint.source(self.graph.name(read))
             check_reader(folder, read.source, self.settings)

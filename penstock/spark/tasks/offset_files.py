@@ -75,11 +75,13 @@ def rate_file(query: str) -> str:
     return f"pace-{query}.json"
 
 
-def planned_end(folder: Folder, query: str, epoch: int) -> dict[str, Any] | None:
-    """Return up to where an epoch reads a source, if it was the last that was planned for it."""
+def planned_end(folder: Folder, query: str) -> tuple[int, Any]:
+    """Return the last epoch that was planned for a source, and up to where it reads; -1 if that is not stored."""
     found = folder.read(f"planned-{query}.json")
-    planned, end, *_ = json.loads(found) if found else (None, None)
-    return end if planned == epoch else None
+    if not found:
+        return -1, None
+    planned, end, *_ = json.loads(found)
+    return int(planned), end
 
 
 def replayed_ends(query: Folder) -> dict[str, dict[int, Any]]:

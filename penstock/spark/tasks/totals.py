@@ -92,6 +92,10 @@ class TotalsLog:
         """Return the totals before an epoch; entries of epochs that ran elsewhere may be missing."""
         return self._read(max((number for number in self._numbers if number < epoch), default=None))
 
+    def at(self, epoch: int) -> Totals | None:
+        """Return the totals after an epoch, None if it has none."""
+        return self._read(epoch) if epoch in self._numbers else None
+
     def newest(self) -> Totals:
         """Return the totals after the last epoch."""
         return self._read(max(self._numbers, default=None))

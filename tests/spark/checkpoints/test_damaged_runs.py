@@ -17,6 +17,7 @@ from penstock.settings import Settings
 from penstock.spark.checkpoints.identity import FORMAT, Identity, data_folder, read_identity, write_identity
 from penstock.spark.checkpoints.preflight import check_before_repair, check_before_run, run_kind
 from penstock.spark.checkpoints.repair import repair
+from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
 from penstock.spark.epochs.spark_errors import translate
 from penstock.spark.tasks.staging import Staging
 from penstock.storage.folders import folder
@@ -109,6 +110,65 @@ def test_damaged_bounds_of_an_earlier_plan_are_reported_and_stop_a_run(content: 
     assert isinstance(outcome, CheckpointDamaged)
     assert "queries/final/bounds.json cannot be read" in outcome.message
     assert "LedgerAhead" in str(outcome.hint)
+
+
+def forget_newest(query: Path) -> None:
+    newest = max(int(path.name) for path in (query / "offsets").glob("[0-9]*"))
+    for path in [*query.glob(f"*/{newest}"), *query.glob(f"*/.{newest}.crc")]:
+        path.unlink()
+
+
+LOST: dict[str, Callable[[Path], object]] = {
+    "the newest offsets and commit": forget_newest,
+    "all offsets and commits": lambda query: [delete(query / name) for name in ("offsets", "commits")],
+    "the whole query": delete,
+    "the whole query and the layout": lambda query: [delete(query.parent), delete(query.parents[1] / "layout.json")],
+}
+
+
+SIGNS = [(what, sign) for what in LOST for sign in ("record", "begun")]
+SIGNS += [(what, "state") for what in LOST if "query" not in what]
+
+
+@pytest.mark.parametrize(("what", "sign"), SIGNS)
+def test_epochs_of_which_spark_knows_nothing_any_more_are_reported_and_stop_a_run(
+    what: str, sign: str, stopped_job: Made
+) -> None:
+    checkpoint = as_it_was(stopped_job("memory")) / "checkpoint"
+    newest = int(newest_record(checkpoint).stem)
+    LOST[what](checkpoint / "queries" / "final")
+    if sign != "record":
+        delete(checkpoint / "epochs")
+    if sign == "begun":
+        shutil.rmtree(checkpoint / "queries" / "final" / "state", ignore_errors=True)
+        (checkpoint / "staged" / "final").mkdir(parents=True, exist_ok=True)
+        (checkpoint / "staged" / "final" / "begun").write_text(str(newest))
+    lost = f"queries/final/offsets/{newest}"
+    assert f"{lost} is missing" in reported(checkpoint)
+    outcome = preflight(checkpoint)
+    assert isinstance(outcome, CheckpointDamaged)
+    assert f"{lost} is missing" in outcome.message
+    assert "savepoint" in str(outcome.hint)
+
+
+def test_what_is_left_after_lost_epochs_can_be_restored_as_a_new_lineage(stopped_job: Made, tmp_path: Path) -> None:
+    checkpoint = as_it_was(stopped_job("memory")) / "checkpoint"
+    forget_newest(checkpoint / "queries" / "final")
+    outcome = preflight(checkpoint)
+    assert isinstance(outcome, CheckpointDamaged)
+    assert "penstock savepoint restore checkpoint-older" in str(outcome.hint)
+    create_savepoint(folder(checkpoint), folder(tmp_path), "older")
+    restore_savepoint(folder(tmp_path / "older"), folder(tmp_path / "restored"))
+    assert (reported(tmp_path / "restored"), preflight(tmp_path / "restored")) == ("", None)
+
+
+def test_epochs_that_a_repair_has_rolled_back_are_not_lost(stopped_job: Made) -> None:
+    checkpoint = as_it_was(stopped_job("memory")) / "checkpoint"
+    query = checkpoint / "queries" / "final"
+    delete(query / "offsets" / newest_record(checkpoint).stem)
+    assert preflight(checkpoint) is None
+    assert "shows" not in reported(checkpoint)
+    assert preflight(checkpoint) is None
 
 
 def hints(checkpoint: Path) -> list[Path]:
@@ -230,11 +290,15 @@ def test_a_lost_seal_of_an_epoch_that_was_recorded_is_reported(stopped_job: Made
     assert "outbox/1/sealed is missing" in outcome.message
 
 
-def test_an_error_of_spark_about_damaged_files_is_reported_as_checkpoint_damaged(tmp_path: Path) -> None:
-    said = Exception(
-        "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] ... delta file 7.delta does not exist"
-    )
-    error = translate(said, job(tmp_path).graph, Staging(folder(tmp_path)), -1)
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] ... delta file 7.delta does not exist",
+        "[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location 7.delta should be empty on batch 0",
+    ],
+)
+def test_an_error_of_spark_about_damaged_files_is_reported_as_checkpoint_damaged(said: str, tmp_path: Path) -> None:
+    error = translate(Exception(said), job(tmp_path).graph, Staging(folder(tmp_path)), -1)
     assert isinstance(error, CheckpointDamaged)
     assert "7.delta" in error.message
     assert "penstock checkpoints" in str(error.hint)

@@ -97,6 +97,23 @@ def test_a_garbled_number_of_the_current_generation_does_not_start_a_new_checkpo
         assert "write 12 into it" in str(error.value.hint)
 
 
+@pytest.mark.parametrize("content", [None, b"", b"2"])
+def test_a_lost_or_old_number_of_the_current_generation_is_reported(
+    content: bytes | None, stopped_job: Made, tmp_path: Path
+) -> None:
+    checkpoint = as_it_was(stopped_job("memory")) / "checkpoint"
+    for number in ("2", "3"):
+        shutil.copytree(checkpoint, tmp_path / number)
+        shutil.copytree(tmp_path / number, checkpoint / "generations" / number)
+        (checkpoint / "generations" / number / "counted").write_bytes(b"")
+    if content is not None:
+        (checkpoint / "current").write_bytes(content)
+    for use in (inspect, lambda root: create_savepoint(root, folder(tmp_path), "a")):
+        with pytest.raises(CheckpointDamaged, match="current is lost or old: generation 3 has run") as error:
+            use(folder(checkpoint))
+        assert "write 3 into" in str(error.value.hint)
+
+
 def test_a_checkpoint_without_its_identity_is_damaged_and_not_absent(stopped_job: Made) -> None:
     checkpoint = as_it_was(stopped_job("memory")) / "checkpoint"
     (checkpoint / "penstock.json").unlink()

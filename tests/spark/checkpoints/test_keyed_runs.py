@@ -20,12 +20,14 @@ from penstock.plan.operators.node import BUCKETS
 from penstock.report import Progress
 from penstock.settings import Settings
 from penstock.spark.checkpoints import checkpoint
+from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.inspect import inspect
 from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
+from penstock.spark.checkpoints.state.manifests import runs_named
 from penstock.spark.checkpoints.state.reader import read_state
 from penstock.spark.lowering.buckets import TAIL_VARIABLE
 from penstock.storage.folders import folder
-from tests.spark.stateful_jobs import on
+from tests.spark.stateful_jobs import on, snapshots_soon
 
 KEYS, ROWS, RETENTION, FED = 40, 60, 2, 8
 
@@ -159,6 +161,7 @@ def test_a_changed_plan_goes_on_from_the_runs(job: Job) -> None:
     assert (job.checkpoint / "current").read_text() == "2"
     assert any("generations" in path.parts for path in job.runs())
     assert job.written() == job.expected()
+    assert inspect(folder(job.checkpoint)).all_damaged == {}
 
 
 def test_a_savepoint_has_the_runs_and_a_job_restored_from_it_goes_on(job: Job) -> None:
@@ -169,7 +172,9 @@ def test_a_savepoint_has_the_runs_and_a_job_restored_from_it_goes_on(job: Job) -
     shutil.rmtree(job.home / "savepoints")
     shutil.rmtree(job.home / "out")
     job.feed(1)
+    assert inspect(folder(restored)).all_damaged == {}
     job.run(checkpoint=restored)
+    assert inspect(folder(restored)).all_damaged == {}
     before = Counter({row: 1 for row in job.expected() if row[1] <= FED * ROWS // KEYS})
     assert job.written() == job.expected() - before
 
@@ -200,3 +205,58 @@ def test_the_size_of_state_is_that_of_its_keys_and_files_also_after_a_restart(jo
     assert now.state_rows == KEYS
     assert 0 < now.state_bytes <= sum(files.values()) + KEYS * 1000
     assert (now.nodes["running"].state_rows, now.nodes["running"].state_bytes) == (KEYS, now.state_bytes)
+
+
+def missing(job: Job) -> set[str]:
+    return {name for name, why in inspect(folder(job.checkpoint)).all_damaged.items() if "is missing" in why}
+
+
+def test_every_run_that_the_newest_state_needs_is_missed(job: Job) -> None:
+    needed, kept = set(), 0
+    for path in job.runs():
+        data = path.read_bytes()
+        path.unlink()
+        name = str(path.relative_to(job.checkpoint))
+        reported = missing(job)
+        needed |= reported
+        kept += name not in reported
+        assert reported <= {name}
+        path.write_bytes(data)
+    buckets = {path.parent for path in job.runs()}
+    assert {job.checkpoint / Path(name).parent for name in needed} == buckets
+    # Runs that only earlier epochs need are not missed.
+    assert kept < len(job.runs()) - len(buckets) + 1
+
+
+@pytest.mark.parametrize("what", ["keyed", "keyed/final/running/{bucket}"])
+def test_keyed_state_that_is_deleted_is_reported_and_not_saved(job: Job, what: str) -> None:
+    bucket = job.runs()[-1].parent
+    gone = job.checkpoint / what.format(bucket=bucket.name)
+    shutil.rmtree(gone)
+    assert any(name.startswith(f"keyed/final/running/{bucket.name}/") for name in missing(job))
+    with pytest.raises(CheckpointDamaged, match=r"no savepoint was created: keyed/final/.* is missing"):
+        create_savepoint(folder(job.checkpoint), folder(job.home / "savepoints"))
+
+
+def test_keyed_state_is_missed_where_the_manifests_are_in_rocksdb(first: Job, tmp_path: Path) -> None:
+    """The newest manifests are in a changelog after a snapshot, and in tables that have older ones too."""
+    job = Job(tmp_path, replace(first.settings, state="rocksdb"))
+    with snapshots_soon(job.settings):
+        for _ in range(3):
+            job.feed(1)
+            job.run()
+    data = folder(job.checkpoint)
+    assert list(job.checkpoint.rglob("*.zip"))
+    assert inspect(data).all_damaged == {}
+    history = History(data / "queries" / "final", 1)
+    there = {str(path.relative_to(job.checkpoint / "keyed/final/running")) for path in job.runs()}
+    for epoch in history.committed:
+        named = runs_named(history, 0, epoch)
+        assert named
+        assert named <= there
+        assert max(epoch_of(Path(name).name) for name in named) == epoch
+    shutil.rmtree(job.checkpoint / "keyed")
+    newest = runs_named(history, 0, max(history.committed)) or set()
+    assert missing(job) == {f"keyed/final/running/{name}" for name in newest}
+    with pytest.raises(CheckpointDamaged, match=r"no savepoint was created: keyed/final/.* is missing"):
+        create_savepoint(data, folder(tmp_path / "savepoints"))

@@ -17,7 +17,7 @@ import pytest
 
 import penstock as ps
 from penstock.contracts import Epoch, Sink
-from penstock.errors import CheckpointError, LedgerAhead
+from penstock.errors import CheckpointDamaged, LedgerAhead
 from penstock.settings import Settings
 from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
 from penstock.storage.folders import folder
@@ -210,7 +210,13 @@ def test_an_epoch_with_lost_offsets_and_commit_is_not_planned_again(
     _remove(query / "offsets", newest)
     _remove(query / "commits", newest)
     feed(data / "in", 2)
-    with pytest.raises(CheckpointError, match=f"has epoch {newest}, which checkpoint"):
+    with pytest.raises(CheckpointDamaged, match=f"offsets/{newest} is missing: epoch {newest} was started"):
+        job(data).run(until="ended", checkpoint=data / "checkpoint", settings=settings)
+    # Without any trace of it the ledger is what remains.
+    _remove(data / "checkpoint" / "epochs" / "final", f"{newest}.json")
+    for path in query.glob(f"state/*/*/{int(newest) + 1}.*"):
+        _remove(path.parent, path.name)
+    with pytest.raises(LedgerAhead, match=f"has epoch {newest}, which checkpoint"):
         job(data).run(until="ended", checkpoint=data / "checkpoint", settings=settings)
 
 

@@ -116,7 +116,7 @@ def count_keys(history: History, names: list[str]) -> int | None:
         return None
     keys: set[bytes] = set()
     for name in names:
-        for key, value in _parse(history.read(name)):
+        for key, value in parse_changes(history.read(name)):
             keys.discard(key) if value is None else keys.add(key)
     return len(keys)
 
@@ -125,12 +125,12 @@ def _changes(history: History, name: str) -> Iterator[tuple[bytes, bytes | None]
     if (reason := damage_in(history, name)) is not None:
         raise _damaged(history, name, reason)
     try:
-        yield from _parse(history.read(name))
+        yield from parse_changes(history.read(name))
     except (ValueError, struct.error, cramjam.DecompressionError) as error:
         raise _damaged(history, name, f"cannot be read ({error})") from error
 
 
-def _parse(data: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+def parse_changes(data: bytes) -> Iterator[tuple[bytes, bytes | None]]:
     """Yield the keys of a delta or snapshot with their values; None for a deleted key."""
     content, at = b"".join(decompress(data)), 0
     while (length := struct.unpack_from(">i", content, at)[0]) >= 0:
