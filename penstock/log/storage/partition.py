@@ -89,12 +89,12 @@ class Partition:
         self._saving = threading.Lock()  # snapshots are saved in another thread
 
     def on_deleted(self) -> None:
-        """Write no file from now on: the folder may soon belong to a new topic of the same name."""
+        """Open no file from now on: the folder may soon belong to a new topic of the same name."""
         with self._saving:
             self._deleted = True
         self.durable = False
         for segment in self.segments:
-            segment.release()
+            segment.discard()
         self.handles.evict(self._recovery_point_path)
         self.notify_waiters()
 
@@ -169,7 +169,7 @@ class Partition:
         closed = self.active
         fresh = Segment(self.folder / f"{closed.end:020d}.log", self.handles)
         fresh.created = now
-        fresh.handle  # noqa: B018 - creates the file before anything relies on it
+        fresh.create()
         self._save_aborted()
         closed.close()
         self.segments.append(fresh)
@@ -284,7 +284,7 @@ class Partition:
         if self.durable and RecoveryPoint(segment, position) > self._recovery_point:
             self._recovery_point = RecoveryPoint(segment, position)
             with suppress(OSError):
-                self.handles.get(self._recovery_point_path).write(encode_recovery_point(self._recovery_point), 0)
+                self.handles.create(self._recovery_point_path).write(encode_recovery_point(self._recovery_point), 0)
 
     def notify_waiters(self) -> None:
         """Wake up the fetches that wait for records."""
