@@ -27,14 +27,18 @@ _NOT_YET = Result(-1, ErrorCode.unknown_server_error)  # placeholder while the b
 
 
 class _Pending:
-    """A request whose records are not yet durable on every partition."""
+    """A request whose records are not yet durable on every partition.
 
-    __slots__ = ("_began", "_call", "_open", "_request", "_results")
+    It keeps the records no longer than until they are appended: nothing limits how many requests wait for an fsync.
+    """
+
+    __slots__ = ("_began", "_call", "_open", "_request", "_results", "_size")
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._call = call
         self._request = request
         self._results: list[Result] = []
+        self._size = sum(len(batches.records or b"") for batches in request.batches)
         self._open = 1
         self._began = time.perf_counter()
 
@@ -46,6 +50,7 @@ class _Pending:
                 self._results.append(self._take(at, batches))
             except LogError as error:
                 self._results.append(_refused(batches, error))
+            self._request.batches[at] = asked._replace(records=None)
         self._close()
 
     def _take(self, at: int, batches: Batches) -> Result:
@@ -60,7 +65,8 @@ class _Pending:
         if not should_offload(partition, records, now):
             return self._append(at, partition, batches)
         self._open += 1
-        call.broker.validation_pool.submit(partition, records, now, partial(self._on_validated, at, partition, batches))
+        then = partial(self._on_validated, at, partition, batches._replace(records=None))
+        call.broker.validation_pool.submit(partition, records, now, then)
         if call.broker.validation_pool.is_full:
             call.connection.serve_alone()
         return _NOT_YET
@@ -110,8 +116,7 @@ class _Pending:
 
     def _answer(self) -> None:
         call = self._call
-        size = sum(len(batches.records or b"") for batches in self._request.batches)
-        throttle = call.broker.security.quotas.charge(PRODUCE, call.principal, call.client_id, size)
+        throttle = call.broker.security.quotas.charge(PRODUCE, call.principal, call.client_id, self._size)
         call.broker.metrics.produce_seconds(time.perf_counter() - self._began)
         if self._request.acks:
             topics = [batches.named for batches in self._request.batches]

@@ -32,6 +32,7 @@ _API_VERSIONS = BY_NAME["api_versions"]
 _OPEN_TO_ALL = {"api_versions", "sasl_handshake", "sasl_authenticate"}
 _MOST_QUEUED = 1 << 24  # bytes of unread replies, above which no more requests of the client are read
 _MOST_BUFFERED = 1 << 20  # the same for replies that are in memory
+_MOST_UNANSWERED = 256  # produce requests that overlap; the following ones wait for the replies to all of them
 
 
 class PendingReply:
@@ -208,7 +209,7 @@ class Connection:
             self._serial = True
             self._start_task(self._run(call, read_request(api, version, frame[at:])))
         else:
-            self._serial = not self._producing
+            self._serial = not self._producing or len(self._replies) >= _MOST_UNANSWERED
             hot(call, frame, at)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
@@ -256,7 +257,7 @@ class Connection:
             pieces = self._replies.popleft().pieces
             if pieces:
                 self._put(pieces)
-        if not self._replies and self._half_closed:
+        if not self._replies and self._half_closed and not self._waiting_frames:
             self.close()
         elif not self._replies and self._serial:
             self._serial = False

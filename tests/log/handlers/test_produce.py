@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,10 @@ def ask(broker: Broker, name: str, version: int, **fields: Any) -> asyncio.Futur
     HOT[name](Call(connection, api, version, "test", reply), memoryview(frame), 0)
     frame[:] = bytes(len(frame))
     return answer
+
+
+class Frame(bytearray):
+    """A receive buffer that can be found to be gone."""
 
 
 def send(broker: Broker, batch: bytearray, topic: str = "t", version: int = 9, **more: Any) -> asyncio.Future[Any]:
@@ -146,6 +152,35 @@ def test_requests_are_written_in_the_order_in_which_they_came(tmp_path: Path) ->
         partition = broker.store.partition("t", 0)
         assert {batch.compression for batch, _ in partition.batches()} == {ZSTD}
         assert (partition.validating, broker.validation_pool.queued_bytes, broker.memory.reserved) == (0, 0, 0)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("config", [{}, {"compression.type": "zstd"}], ids=["as it came", "validated in a thread"])
+def test_a_request_that_waits_for_the_disk_does_not_hold_its_records(tmp_path: Path, config: dict[str, str]) -> None:
+    async def story(broker: Broker) -> None:
+        broker.store.create_topic("t", 1, config)
+        waiting: list[Callable[[OSError | None], None]] = []
+        broker.when_durable = lambda _, then: waiting.append(then)  # type: ignore[method-assign]
+        records = bytes(numbered(1))
+        partition = {"index": 0, "records": records}
+        refused = {"index": 9, "records": records}
+        fields = _builder(load_request_schema(0, 9))(
+            {"acks": -1, "topic_data": [{"name": "t", "partition_data": [partition, refused]}]}
+        )
+        frame = Frame(encoded(fields))
+        left, answers = weakref.ref(frame), []
+        connection = Connection(broker, "10.0.0.1", None)
+        HOT["produce"](Call(connection, BY_NAME["produce"], 9, "test", answers.append), memoryview(frame), 0)
+        del frame
+        async with asyncio.timeout(20):
+            while not waiting:
+                await asyncio.sleep(0)
+        gc.collect()
+        assert left() is None
+        assert not answers
+        waiting.pop()(None)
+        assert answers
 
     play(tmp_path, story)
 

@@ -49,10 +49,10 @@ class Client:
     def __init__(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connection, self._reader, self._writer = connection, reader, writer
 
-    async def send(self, *requests: bytes) -> None:
-        """Send requests; return when the log serves all of them."""
+    async def send(self, *requests: bytes, served: int = 0) -> None:
+        """Send requests; return when the log serves all of them, or as many as it is said."""
         self._writer.write(b"".join(map(framed, requests)))
-        while self.connection.usage.unanswered < len(requests):
+        while self.connection.usage.unanswered < (served or len(requests)):
             await asyncio.sleep(0)
         await let_it_work()
 
@@ -129,6 +129,25 @@ def test_a_client_that_half_closes_after_produce_requests_gets_every_answer(tmp_
         assert [int.from_bytes(answer[:4]) for answer in answers] == [0, 1, 2]
         results = [decoded_reply(PRODUCE, 3, answer[4:]).responses[0].partition_responses[0] for answer in answers]
         assert [(one.error_code.name, one.base_offset) for one in results] == [("none", n) for n in range(3)]
+
+    play(tmp_path, story)
+
+
+def test_a_client_with_many_unanswered_produce_requests_waits_for_the_disk_and_gets_every_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.log.network.connection._MOST_UNANSWERED", 3)
+
+    async def story(broker: SlowDisk, client: Client) -> None:
+        await client.send(*map(produce, range(7)), served=3)
+        await client.half_close()
+        for served in (3, 3, 1):
+            assert client.connection.usage.unanswered == len(broker.not_durable) == served
+            waiting, broker.not_durable = broker.not_durable, []
+            for make_durable in waiting:
+                make_durable()
+        answers = await client.answers()
+        assert [int.from_bytes(answer[:4]) for answer in answers] == list(range(7))
 
     play(tmp_path, story)
 
