@@ -15,7 +15,7 @@ from penstock.log.protocol.produce import Batches, ProduceRequest, Result, read_
 from penstock.log.request_context import Call
 from penstock.log.security.quotas import PRODUCE
 from penstock.log.storage.partition import Partition
-from penstock.log.storage.validation import should_offload
+from penstock.log.storage.validation import MOST_ERRORS, should_offload
 
 log = logging.getLogger("penstock.log")
 _ACKS = (-1, 0, 1)
@@ -30,15 +30,17 @@ class _Pending:
     """A request whose records are not yet durable on every partition.
 
     It keeps the records no longer than until they are appended: nothing limits how many requests wait for an fsync.
+    The reply lists at most `MOST_ERRORS` invalid records, however many partitions the request has.
     """
 
-    __slots__ = ("_began", "_call", "_open", "_request", "_results", "_size")
+    __slots__ = ("_began", "_call", "_invalid", "_open", "_request", "_results", "_size")
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._call = call
         self._request = request
         self._results: list[Result] = []
         self._size = sum(len(batches.records or b"") for batches in request.batches)
+        self._invalid = 0  # records listed in the results
         self._open = 1
         self._began = time.perf_counter()
 
@@ -49,7 +51,7 @@ class _Pending:
             try:
                 self._results.append(self._take(at, batches))
             except LogError as error:
-                self._results.append(_refused(batches, error))
+                self._results.append(self._refused(batches, error))
             self._request.batches[at] = asked._replace(records=None)
         self._close()
 
@@ -84,7 +86,7 @@ class _Pending:
                 raise LogError(ErrorCode.unknown_topic_or_partition, f"topic {batches.topic!r} was deleted")
             self._results[at] = self._append(at, partition, ready, prepared=True)
         except LogError as failure:
-            self._results[at] = _refused(batches, failure)
+            self._results[at] = self._refused(batches, failure)
         except Exception:  # any bug in validation is an error reply: the client would wait forever for a missing one
             log.exception("records for %s-%d could not be validated", batches.topic, batches.partition)
             self._results[at] = Result(batches.partition, ErrorCode.unknown_server_error)
@@ -101,6 +103,11 @@ class _Pending:
         return Result(
             batches.partition, ErrorCode.none, appended.base_offset, appended.append_time, partition.log_start
         )
+
+    def _refused(self, batches: Batches, error: LogError) -> Result:
+        records = error.records[: MOST_ERRORS - self._invalid] if isinstance(error, InvalidRecordsError) else ()
+        self._invalid += len(records)
+        return Result(batches.partition, error.code, message=error.message, records=records)
 
     def _on_durable(self, at: int, error: OSError | None) -> None:
         if error is not None:
@@ -138,11 +145,6 @@ def produce(call: Call, frame: memoryview, at: int) -> None:
     """Append the batches of a request."""
     request = read_produce(call.version, frame, at)
     _Pending(call, request).serve()
-
-
-def _refused(batches: Batches, error: LogError) -> Result:
-    records = error.records if isinstance(error, InvalidRecordsError) else ()
-    return Result(batches.partition, error.code, message=error.message, records=records)
 
 
 def _check(call: Call, request: ProduceRequest, batches: Batches) -> None:

@@ -98,6 +98,22 @@ def test_records_without_key_are_named_by_their_indexes(tmp_path: Path, version:
     play(tmp_path, story)
 
 
+@pytest.mark.parametrize("codec", [0, ZSTD], ids=["on the event loop", "in a thread"])
+def test_a_request_names_a_thousand_records_however_many_partitions_it_has(tmp_path: Path, codec: int) -> None:
+    async def story(broker: Broker) -> None:
+        broker.store.create_topic("t", 3, {"cleanup.policy": "compact"})
+        batch = build_batch([Record(None, b"v", timestamp=NOW)] * 600, attributes=codec)
+        records = bytes(repacked(batch, codec) if codec else batch)
+        data = {"name": "t", "partition_data": [{"index": at, "records": records} for at in range(3)]}
+        async with asyncio.timeout(20):
+            reply = await ask(broker, "produce", 9, acks=-1, topic_data=[data])
+        refused = reply.responses[0].partition_responses
+        assert [one.error_code for one in refused] == [ErrorCode.invalid_record] * 3
+        assert sorted(len(one.record_errors) for one in refused) == [0, 400, 600]
+
+    play(tmp_path, story)
+
+
 @pytest.mark.parametrize(
     ("records", "code"),
     [(b"", ErrorCode.invalid_record), (b"x" * 80, ErrorCode.corrupt_message), (b"x", ErrorCode.corrupt_message)],
