@@ -163,3 +163,32 @@ def test_partitions_are_added_to_several_transactions_or_only_verified(tmp_path:
         assert await add(producer._replace(epoch=9), False) is ErrorCode.producer_fenced
 
     play(tmp_path, story)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize(
+    ("topic", "index", "code"),
+    [
+        ("missing", 0, ErrorCode.unknown_topic_or_partition),
+        ("trades", 2000, ErrorCode.unknown_topic_or_partition),
+        ("__transaction_state", 0, ErrorCode.invalid_topic_exception),
+        ("__consumer_offsets", 0, ErrorCode.invalid_topic_exception),
+    ],
+)
+def test_only_partitions_that_clients_write_to_are_added_to_several_transactions(
+    tmp_path: Path, version: int, topic: str, index: int, code: ErrorCode
+) -> None:
+    async def story(broker: Still) -> None:
+        producer = await broker.transactions.init_producer_id("tx", 1000)
+        topics = [{"name": "trades", "partitions": [0]}, {"name": topic, "partitions": [index]}]
+        asked = {"transactional_id": "tx", "producer_id": producer.id, "producer_epoch": producer.epoch}
+        transactions = [{**asked, "verify_only": False, "topics": topics}]
+        reply = await client(broker)("add_partitions_to_txn", version, transactions=transactions)
+        (result,) = reply.results_by_transaction
+        codes = {one.partition_error_code for each in result.topic_results for one in each.results_by_partition}
+        assert codes == {ErrorCode.operation_not_attempted, code}
+        added = broker.transactions.find("tx")
+        assert added is not None
+        assert not added.partitions
+
+    play(tmp_path, story)
