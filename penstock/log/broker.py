@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +21,7 @@ from penstock.log.storage.partition import Appended, Partition
 from penstock.log.storage.segments.segment import Segment
 from penstock.log.storage.store import Store
 from penstock.log.storage.syncer import Policy, Syncer
+from penstock.log.storage.topics import Topic
 from penstock.log.storage.validation import ValidationPool
 from penstock.log.transactions.coordinator import TransactionCoordinator
 
@@ -162,6 +163,12 @@ class Broker:
         points, self._recovery_points = self._recovery_points, {}
         for partition, written in points.items():
             partition.store_recovery_point(*written)
+
+    async def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
+        """Create a topic for a client."""
+        self.store.topics.check_new(name, partitions, config)
+        await self.groups.before_creation(name)
+        return self.store.create_topic(name, partitions, config)
 
     async def write(self, topic: str, index: int, batch: bytearray) -> int:
         """Append a batch of the broker itself and wait until it is durable; return its offset."""

@@ -253,14 +253,27 @@ class Judge:
                 self.findings.append(f"{place} stored {fact} at {stored[fact]} and again at {offset}")
 
     def _offsets(self) -> None:
-        groups: dict[tuple[str, Place], list[Advanced]] = {}
-        for fact in self._of(Advanced):
-            groups.setdefault((fact.group, fact.place), []).append(fact)
-        for (group, place), facts in groups.items():
+        for (group, place), facts in self._commits().items():
+            if not self._existence().get(place[0], True):
+                continue
             found = self._broker.groups.offsets.of(group).get(place, Committed(-1)).offset
             least = max((fact.offset for fact in facts if fact.acknowledged), default=-1)
-            if not least <= found <= max(fact.offset for fact in facts):
+            if not least <= found <= max((fact.offset for fact in facts), default=-1):
                 self.findings.append(f"group {group} is at {found} of {place}, acknowledged was {least}")
+        for key in self._broker.groups.offsets.all_keys():
+            if key.topic not in self._broker.store.topics:
+                self.findings.append(f"{key}: there is no such topic")
+
+    def _commits(self) -> dict[tuple[str, Place], list[Advanced]]:
+        """Return what each group committed in each topic's present life."""
+        found: dict[tuple[str, Place], list[Advanced]] = {}
+        for fact in self._facts:
+            match fact:
+                case Advanced(group, place):
+                    found.setdefault((group, place), []).append(fact)
+                case Existence(topic, exists) if exists is not True:
+                    found |= {key: [] for key in found if key[1][0] == topic}
+        return found
 
     async def _transactions(self) -> None:
         ended = {(fact.number, fact.acknowledged): fact.commit for fact in self._of(Ended)}
@@ -306,9 +319,9 @@ class Narrator:
         self._count = len(earlier)
         self._number = max((fact.number for fact in facts if isinstance(fact, Ended)), default=0)
 
-    def create(self, topic: str, **config: str) -> None:
+    async def create(self, topic: str, **config: str) -> None:
         self._mark(Existence(topic, None))
-        self._broker.store.create_topic(topic, 1, {name.replace("_", "."): value for name, value in config.items()})
+        await self._broker.create_topic(topic, 1, {name.replace("_", "."): value for name, value in config.items()})
         self._mark(Existence(topic, True))
 
     async def delete(self, topic: str) -> None:
@@ -321,7 +334,7 @@ class Narrator:
         """Delete and create a topic while the files of the deleted one are being read."""
         async with scrubbing(self._broker, topic):
             await self.delete(topic)
-            self.create(topic)
+            await self.create(topic)
             await self.send((topic, 0))
 
     async def send(self, place: Place, count: int = 1, size: int = 100, keys: int = 3, producer: int = 1) -> None:

@@ -19,7 +19,7 @@ SMALL = {"segment_bytes": "1024"}
 
 
 async def produce_and_roll(tell: Narrator) -> None:
-    tell.create("plain", **SMALL)
+    await tell.create("plain", **SMALL)
     for _ in range(4):
         await tell.send(PLAIN, 7)
     await tell.producer_id()
@@ -27,13 +27,13 @@ async def produce_and_roll(tell: Narrator) -> None:
 
 
 async def fill_an_index(tell: Narrator) -> None:
-    tell.create("plain", segment_bytes="16384")
+    await tell.create("plain", segment_bytes="16384")
     for _ in range(8):
         await tell.send(PLAIN, 3, size=1500)
 
 
 async def commit_offsets(tell: Narrator) -> None:
-    tell.create("plain")
+    await tell.create("plain")
     await tell.send(PLAIN)
     for number in range(12):
         await tell.commit("readers", PLAIN, number)
@@ -41,8 +41,8 @@ async def commit_offsets(tell: Narrator) -> None:
 
 
 async def compact(tell: Narrator) -> None:
-    tell.create("short", **SMALL)
-    tell.create("compacted", cleanup_policy="compact", min_cleanable_dirty_ratio="0", **SMALL)
+    await tell.create("short", **SMALL)
+    await tell.create("compacted", cleanup_policy="compact", min_cleanable_dirty_ratio="0", **SMALL)
     for keys in (4, 3):
         await tell.send(COMPACTED, 15, keys=keys)
         await tell.clean()
@@ -50,8 +50,8 @@ async def compact(tell: Narrator) -> None:
 
 
 async def delete_old_records(tell: Narrator) -> None:
-    tell.create("short", retention_bytes="3000", **SMALL)
-    tell.create("plain", **SMALL)
+    await tell.create("short", retention_bytes="3000", **SMALL)
+    await tell.create("plain", **SMALL)
     for _ in range(3):
         await tell.send(SHORT, 12)
         await tell.clean()
@@ -62,17 +62,18 @@ async def delete_old_records(tell: Narrator) -> None:
 
 async def transact(tell: Narrator) -> None:
     for topic in ("plain", "orders", "payments"):
-        tell.create(topic, **SMALL)
+        await tell.create(topic, **SMALL)
     for number in range(5):
         await tell.transact(commit=number != 2)
 
 
 async def create_and_delete(tell: Narrator) -> None:
     for _ in range(3):
-        tell.create("passing", **SMALL)
+        await tell.create("passing", **SMALL)
         await tell.send(PASSING, 6)
+        await tell.commit("readers", PASSING, 6)
         await tell.delete("passing")
-    tell.create("passing", **SMALL)
+    await tell.create("passing", **SMALL)
     await tell.send(PASSING, 20)
 
 
