@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.log.network.connection import Connection
 
 Then = Callable[[OSError | None], None]
+_MOST_TIME_SEARCHES = 2  # at a time: each decodes records in a thread that others need too
 
 
 class Timer(Protocol):
@@ -71,6 +72,7 @@ class Broker:
         self.transactions = TransactionCoordinator(self)
         self.cleaner = Cleaner(self)
         self.validation_pool = ValidationPool(self.memory)
+        self.time_searches = asyncio.Semaphore(_MOST_TIME_SEARCHES)
         self.connections: set[Connection] = set()
         self.host, self.port = "127.0.0.1", 0
         self.auto_create = True

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.kafka.batches import BatchHeader, assign_offset, check_batches, headers, set_append_time
 from penstock.kafka.compression import Codec
-from penstock.kafka.records import ABORT, Record, control_outcome, decode_batch
+from penstock.kafka.records import ABORT, control_outcome
 from penstock.log.configs.definition import LARGEST_LONG
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.storage.checkpoints import (
@@ -241,19 +241,10 @@ class Partition:
                 for _, batch, data in segment.batches(position):
                     yield batch, data
 
-    def find_time(self, timestamp: int) -> tuple[int, int] | None:
-        """Return (timestamp, offset) of the first record at or after a time."""
-        for segment in self.segments:
-            for data in segment.find_time(timestamp):
-                found = _first_at(data, timestamp, self.log_start)
-                if found is not None:
-                    return found.timestamp, found.offset
-        return None
-
-    def largest_time(self) -> tuple[int, int] | None:
-        """Return (timestamp, offset) of the youngest record."""
-        newest = max(self.segments, key=lambda segment: segment.largest_timestamp)
-        return None if newest.largest_timestamp < 0 else self.find_time(newest.largest_timestamp)
+    @property
+    def largest_timestamp(self) -> int:
+        """The timestamp of the youngest record; -1 without records."""
+        return max(segment.largest_timestamp for segment in self.segments)
 
     def truncate_before(self, offset: int) -> None:
         """Move the log start offset, and delete the segments before it."""
@@ -322,9 +313,3 @@ def save_checkpoint_now(partition: Partition, written: Segment, point: Snapshot)
     """Sync a segment and save the snapshot that covers it."""
     written.handle.sync()
     partition.save_snapshot(point)
-
-
-def _first_at(data: memoryview, timestamp: int, start: int) -> Record | None:
-    with suppress(LogError):  # a client sent bytes that are not records
-        return next((each for each in decode_batch(data) if each.timestamp >= timestamp and each.offset >= start), None)
-    return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,9 +13,11 @@ import pytest
 from penstock.kafka.records import Record, build_batch
 from penstock.log.errors import ErrorCode
 from penstock.log.protocol.apis import APIS
+from penstock.log.storage.time_search import first_record
 from penstock.log.transactions.state_machine import Producer
-from tests.log.groups.broker_fixture import Still, play
+from tests.log.groups.broker_fixture import Still, let_it_work, play
 from tests.log.groups.test_handlers import client
+from tests.log.storage.logs import NOW, append, plain
 
 # What Apache Kafka 4.2.0 offers; Produce there starts at 0, for an old client, and is served from 3 on.
 KAFKA = {0: (3, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9), 12: (0, 4)}
@@ -141,6 +145,33 @@ def test_transactions_are_listed_by_a_pattern(tmp_path: Path) -> None:
         assert wrong.error_code is ErrorCode.invalid_regular_expression
 
     play(tmp_path, story)
+
+
+def test_others_are_served_while_records_are_decoded_to_find_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(*asked: Any) -> Any:
+        started.set()
+        assert go_on.wait(20)
+        return first_record(*asked)
+
+    monkeypatch.setattr("penstock.log.handlers.list_offsets.first_record", slow)
+
+    async def story(broker: Still) -> None:
+        ask = client(broker)
+        append(broker.store.partition("trades", 0), plain(3, timestamp=NOW))
+        search = asyncio.create_task(positions(ask, 7, NOW + 1))
+        await let_it_work()
+        described = await ask("metadata", 9, topics=None)
+        assert described.topics
+        assert not search.done()
+        go_on.set()
+        assert (await search)[:3] == (ErrorCode.none, NOW + 1, 1)
+
+    play(tmp_path, story)
+    assert started.is_set()
 
 
 @pytest.mark.parametrize("version", [4, 5])

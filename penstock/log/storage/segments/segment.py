@@ -319,8 +319,8 @@ class Segment:
         self._handles.index_loaded(self)
         return index
 
-    def find_time(self, timestamp: int) -> Iterator[memoryview]:
-        """Yield the batches that may have a record at or after a time, in order."""
+    def find_time(self, timestamp: int, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield position and header of the batches from an offset on that may have a record at or after a time."""
         if self.largest_timestamp < timestamp:
             return
         entries = time_entries(self.time_path)
@@ -328,10 +328,9 @@ class Segment:
             self.reindex()
             entries = time_entries(self.time_path) or []
         start = max((offset for time, offset in entries if time < timestamp), default=0)
-        handle = self.handle
-        for position, batch in self.headers(self.position_of(self.base + start)):
+        for position, batch in self.headers(self.position_of(max(self.base + start, offset))):
             if batch.max_timestamp >= timestamp:
-                yield memoryview(handle.read(position, batch.size))
+                yield position, batch
 
     def files(self) -> list[Path]:
         """Return its files, in the order of deletion: those that can be rebuilt before the one with the records."""
