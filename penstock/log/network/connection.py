@@ -73,7 +73,7 @@ class Connection:
         self._replies: deque[PendingReply] = deque()
         self._waiting_frames: deque[bytes] = deque()
         self._serial = False
-        self._draining = False
+        self._draining = self._resuming = False
         self._producing = self._half_closed = False
         self._muted_until = 0
         self._wire: Wire | None = None
@@ -273,12 +273,17 @@ class Connection:
 
     def _resume(self) -> None:
         """Serve the waiting requests, then read on."""
+        if self._resuming:  # a reply at once: the loop below takes the next request
+            return
+        self._resuming = True
         try:
             while self._waiting_frames and not self._serial:
                 self._serve(memoryview(bytearray(self._waiting_frames.popleft())))
         except LogError as error:
             self._refuse(error)
             return
+        finally:
+            self._resuming = False
         self._read_on()
 
     def _read_on(self) -> None:

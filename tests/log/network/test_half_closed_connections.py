@@ -24,6 +24,7 @@ from tests.log.requests import decoded_reply, framed, head
 from tests.log.transactions.brokers import Still, running
 
 PRODUCE, FETCH, JOIN = BY_NAME["produce"], BY_NAME["fetch"], BY_NAME["join_group"]
+LIST_OFFSETS = BY_NAME["list_offsets"]
 TIMEOUT_SECONDS = 60
 MIB = 1 << 20
 
@@ -160,6 +161,17 @@ def test_a_client_that_half_closes_during_a_long_poll_is_disconnected_at_once(tm
         await client.half_close()
         assert await client.answers() == []
         assert not partition.waiters
+
+    play(tmp_path, story)
+
+
+def test_many_requests_that_are_answered_at_once_wait_behind_a_slow_one(tmp_path: Path) -> None:
+    async def story(_: SlowDisk, client: Client) -> None:
+        body = struct.pack(">ii", -1, 0)
+        polls = [head(FETCH, 4) + struct.pack(">iiiibi", -1, 0, 1, MIB, 0, 0)] * 500
+        await client.send(head(LIST_OFFSETS, 1) + body, *polls, served=1)
+        await client.half_close()
+        assert len(await client.answers()) == 501
 
     play(tmp_path, story)
 
