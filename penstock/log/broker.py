@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +21,7 @@ from penstock.log.storage.partition import Appended, Partition
 from penstock.log.storage.segments.segment import Segment
 from penstock.log.storage.store import Store
 from penstock.log.storage.syncer import Policy, Syncer
+from penstock.log.storage.topics import Topic
 from penstock.log.storage.validation import ValidationPool
 from penstock.log.transactions.coordinator import TransactionCoordinator
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.log.network.connection import Connection
 
 Then = Callable[[OSError | None], None]
+_MOST_TIME_SEARCHES = 2  # at a time: each decodes records in a thread that others need too
 
 
 class Timer(Protocol):
@@ -70,6 +72,7 @@ class Broker:
         self.transactions = TransactionCoordinator(self)
         self.cleaner = Cleaner(self)
         self.validation_pool = ValidationPool(self.memory)
+        self.time_searches = asyncio.Semaphore(_MOST_TIME_SEARCHES)
         self.connections: set[Connection] = set()
         self.host, self.port = "127.0.0.1", 0
         self.auto_create = True
@@ -162,6 +165,12 @@ class Broker:
         points, self._recovery_points = self._recovery_points, {}
         for partition, written in points.items():
             partition.store_recovery_point(*written)
+
+    async def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
+        """Create a topic for a client."""
+        self.store.topics.check_new(name, partitions, config)
+        await self.groups.before_creation(name)
+        return self.store.create_topic(name, partitions, config)
 
     async def write(self, topic: str, index: int, batch: bytearray) -> int:
         """Append a batch of the broker itself and wait until it is durable; return its offset."""

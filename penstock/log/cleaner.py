@@ -174,7 +174,8 @@ class Cleaner:
         return False
 
     async def _scrub(self, partition: Partition) -> None:
-        while self._scrub_left > 0 and (unchecked := next_scrub_task(partition)) is not None:
+        # The topic may be deleted meanwhile, and be created again with files of the same names.
+        while self._scrub_left > 0 and self._is_open(partition) and (unchecked := next_scrub_task(partition)):
             damages = await asyncio.to_thread(scrub, unchecked, self._throttle)
             self._scrub_left -= unchecked.source.size
             unchecked.segment.unchecked = 0

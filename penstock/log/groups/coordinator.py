@@ -76,6 +76,7 @@ class GroupCoordinator:
         self._journal = Journal(broker)
         self._offset_store = OffsetStore(self._journal)
         self._groups: dict[str, Group] = {}
+        self._deleted_topics: set[str] = set()  # whose offsets are still being deleted
         self._runner = Runner(broker, self._journal)
         self.consumers = ConsumerGroups(broker, self._journal, self._runner, self.settings.consumer)
         self._sweeper: Timer | None = None
@@ -100,6 +101,7 @@ class GroupCoordinator:
         now = self._broker.clock()
         for name, stored in self._replay().items():
             self._groups[name] = Group.restored(name, stored, now, self.settings.initial_delay)
+        await self._finish_deletions()
         for name in self.offsets.groups():
             self._ensure(name)
         for group in self._groups.values():
@@ -122,6 +124,13 @@ class GroupCoordinator:
                 groups.pop(line.key.group, None)
         self.consumers.start(consumers)
         return groups
+
+    async def _finish_deletions(self) -> None:
+        """Delete the offsets of topics that were deleted right before a crash."""
+        topics = {key.topic for key in self.offsets.all_keys()} - self._broker.store.topics.keys()
+        self._deleted_topics |= topics
+        with suppress(LogError):  # the creation of such a topic tries again
+            await self._forget(topics)
 
     async def stop(self) -> None:
         """Fail waiting requests with a retriable error, and finish the writes."""
@@ -233,8 +242,17 @@ class GroupCoordinator:
 
     async def forget_topic(self, topic: str) -> None:
         """Delete the offsets of all groups for a deleted topic."""
-        keys = [OffsetKey(name, *each) for name in self.offsets.groups() for each in self.offsets.of(name)]
-        await self._run_shielded(self._offset_store.remove([key for key in keys if key.topic == topic]))
+        self._deleted_topics.add(topic)
+        await self._run_shielded(self._forget({topic}))
+
+    async def before_creation(self, topic: str) -> None:
+        """Wait until no offsets of a deleted topic are left, which groups would take for those of the new one."""
+        if topic in self._deleted_topics:
+            await self.forget_topic(topic)
+
+    async def _forget(self, topics: set[str]) -> None:
+        await self._offset_store.remove_topics(topics)
+        self._deleted_topics -= topics
 
     async def delete(self, group_id: str) -> ErrorCode:
         """Delete a group without members, and its offsets."""

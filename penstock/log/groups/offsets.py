@@ -45,6 +45,11 @@ class OffsetTable:
         """Return whether an open transaction has pending offsets of this group."""
         return any(key.group == group for pending in self._pending.values() for key in pending)
 
+    def all_keys(self) -> set[OffsetKey]:
+        """Return the keys of all committed and pending offsets."""
+        committed = {OffsetKey(group, *each) for group, known in self._committed.items() for each in known}
+        return committed.union(*self._pending.values())
+
     def commit(self, key: OffsetKey, value: Committed) -> None:
         """Commit an offset, unless a newer one is committed."""
         known = self._committed.setdefault(key.group, {})
@@ -107,12 +112,17 @@ class OffsetStore:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._writing: list[dict[OffsetKey, Committed]] = []  # commits that are not durable yet
         self.table = OffsetTable()
 
     async def commit(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Commit offsets of a group."""
         changes = _changes(group, offsets)
-        base = await self._journal.write(changes)
+        self._writing.append(changes)
+        try:
+            base = await self._journal.write(changes)
+        finally:
+            self._writing.remove(changes)
         for key, value in _placed(changes, base).items():
             self.table.commit(key, value)
 
@@ -126,6 +136,11 @@ class OffsetStore:
         except Exception:  # rolls back after any failure, and raises it again
             self.table.forget(producer[0], changes)
             raise
+
+    async def remove_topics(self, topics: Collection[str]) -> None:
+        """Delete all offsets of some topics, also those that are being written."""
+        keys = self.table.all_keys().union(*self._writing)
+        await self.remove([key for key in keys if key.topic in topics])
 
     async def remove(self, keys: Collection[OffsetKey]) -> None:
         """Delete offsets."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import Counter
 from typing import Any
 
+from penstock.log.cleaner import Throttle
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.messages import Fields, given
 from penstock.log.request_context import Call
 from penstock.log.storage.partition import Partition
+from penstock.log.storage.time_search import first_record, next_candidates
 
+log = logging.getLogger("penstock.log")
 _LATEST, _EARLIEST, _LARGEST, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _NEVER = 99
 _SINCE = {_LARGEST: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
@@ -18,17 +23,17 @@ _SINCE = {_LARGEST: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_
 async def list_offsets(call: Call, request: Any) -> Fields:
     """Return the first or last offset, or that of a time, for each partition."""
     committed = bool(given(request, "isolation_level", 0))
-    return {"topics": [_topic(call, topic, committed) for topic in request.topics]}
+    return {"topics": [await _topic(call, topic, committed) for topic in request.topics]}
 
 
-def _topic(call: Call, topic: Any, committed: bool) -> Fields:
+async def _topic(call: Call, topic: Any, committed: bool) -> Fields:
     asked = {one.partition_index: one for one in topic.partitions}
     counts = Counter(one.partition_index for one in topic.partitions)
-    answers = [_answer(call, topic.name, one, committed, counts[index] > 1) for index, one in asked.items()]
+    answers = [await _answer(call, topic.name, one, committed, counts[index] > 1) for index, one in asked.items()]
     return {"name": topic.name, "partitions": answers}
 
 
-def _answer(call: Call, topic: str, asked: Any, committed: bool, repeated: bool) -> Fields:
+async def _answer(call: Call, topic: str, asked: Any, committed: bool, repeated: bool) -> Fields:
     found: Fields = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
     try:
         if not call.allowed("DESCRIBE", "TOPIC", topic):
@@ -40,15 +45,18 @@ def _answer(call: Call, topic: str, asked: Any, committed: bool, repeated: bool)
         wanted = _milliseconds(asked.timestamp)
         if wanted < _EARLIEST and call.version < _SINCE.get(wanted, _NEVER):
             raise LogError(ErrorCode.unsupported_version)
-        timestamp, offset = _find(partition, wanted, committed)
+        timestamp, offset = await _find(call, partition, wanted, committed)
         # Clients treat it as the epoch of a record, so it is -1 without an offset.
         epoch = partition.leader_epoch if offset >= 0 else -1
         return {**found, "timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
     except LogError as error:
         return {**found, "error_code": error.code}
+    except OSError:
+        log.exception("%s-%d cannot be read", topic, asked.partition_index)
+        return {**found, "error_code": ErrorCode.kafka_storage_error}
 
 
-def _find(partition: Partition, wanted: int, committed: bool) -> tuple[int, int]:
+async def _find(call: Call, partition: Partition, wanted: int, committed: bool) -> tuple[int, int]:
     last = partition.last_stable_offset if committed else partition.high_watermark
     if wanted == _LATEST:
         return -1, last
@@ -56,8 +64,25 @@ def _find(partition: Partition, wanted: int, committed: bool) -> tuple[int, int]
         return -1, partition.log_start
     if wanted in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return -1, -1  # there is no tiered storage
-    found = partition.largest_time() if wanted == _LARGEST else partition.find_time(wanted)
+    found = await _first_since(call, partition, partition.largest_timestamp if wanted == _LARGEST else wanted)
     return found if found is not None and found[1] < last else (-1, -1)
+
+
+async def _first_since(call: Call, partition: Partition, timestamp: int) -> tuple[int, int] | None:
+    """Return (timestamp, offset) of the first record at or after a time."""
+    if timestamp < 0:
+        return None
+    throttle, offset = Throttle(), 0
+    try:
+        while (candidates := next_candidates(partition, timestamp, offset)) is not None:
+            async with call.broker.time_searches:
+                found = await asyncio.to_thread(first_record, candidates, timestamp, throttle)
+            if found is not None:
+                return found
+            offset = candidates.following
+        return None
+    finally:
+        throttle.stopped = True  # the client may have gone
 
 
 def _check_epoch(partition: Partition, epoch: int) -> None:

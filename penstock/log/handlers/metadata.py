@@ -28,7 +28,7 @@ _FEATURES_FROM_ZERO = 4
 
 async def metadata(call: Call, request: Any) -> Fields:
     """Describe topics, by default all of them; may create missing ones."""
-    topics = [_described(call, topic, request) for topic in _wanted(call, request)]
+    topics = [_described(call, topic, request) for topic in await _wanted(call, request)]
     wants_operations = given(request, "include_cluster_authorized_operations", False)
     return {
         "brokers": [brokers_entry(call.broker)],
@@ -54,17 +54,18 @@ def topic_operations(call: Call, name: str) -> int:
     return call.allowed_operations(_TOPIC_OPERATIONS, "TOPIC", name)
 
 
-def _wanted(call: Call, request: Any) -> Iterable[Topic | Missing]:
+async def _wanted(call: Call, request: Any) -> Iterable[Topic | Missing]:
     topics = call.broker.store.topics
     asked = request.topics
     if asked is None or (call.version == 0 and not asked):
         return [topic for topic in topics.values() if call.allowed("DESCRIBE", "TOPIC", topic.name)]
-    found = (_find(call, given(one, "name", None), given(one, "topic_id", None), request) for one in distinct(asked))
+    named = [(given(one, "name", None), given(one, "topic_id", None)) for one in distinct(asked)]
+    found = [await _find(call, *each, request) for each in named]
     # One topic can be asked for by its name, with any id beside it, and by its id.
     return {one.name if isinstance(one, Topic) else one: one for one in found}.values()
 
 
-def _find(call: Call, name: str | None, topic_id: Any, request: Any) -> Topic | Missing:
+async def _find(call: Call, name: str | None, topic_id: Any, request: Any) -> Topic | Missing:
     topics = call.broker.store.topics
     if name is None:
         known = None if topic_id is None else topics.names.get(topic_id.bytes)
@@ -80,14 +81,14 @@ def _find(call: Call, name: str | None, topic_id: Any, request: Any) -> Topic | 
     may_create = given(request, "allow_auto_topic_creation", True) and call.broker.auto_create
     if not may_create or name in INTERNAL_TOPICS:
         return name, None, ErrorCode.unknown_topic_or_partition
-    return _create(call, name)
+    return await _create(call, name)
 
 
-def _create(call: Call, name: str) -> Topic | Missing:
+async def _create(call: Call, name: str) -> Topic | Missing:
     if not (call.allowed("CREATE", "CLUSTER", CLUSTER) or call.allowed("CREATE", "TOPIC", name)):
         return name, None, ErrorCode.topic_authorization_failed
     try:
-        return call.broker.store.create_topic(name, call.broker.default_partitions, {})
+        return await call.broker.create_topic(name, call.broker.default_partitions, {})
     except LogError as error:
         return name, None, error.code
 

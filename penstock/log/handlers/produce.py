@@ -15,7 +15,7 @@ from penstock.log.protocol.produce import Batches, ProduceRequest, Result, read_
 from penstock.log.request_context import Call
 from penstock.log.security.quotas import PRODUCE
 from penstock.log.storage.partition import Partition
-from penstock.log.storage.validation import should_offload
+from penstock.log.storage.validation import MOST_ERRORS, should_offload
 
 log = logging.getLogger("penstock.log")
 _ACKS = (-1, 0, 1)
@@ -27,14 +27,20 @@ _NOT_YET = Result(-1, ErrorCode.unknown_server_error)  # placeholder while the b
 
 
 class _Pending:
-    """A request whose records are not yet durable on every partition."""
+    """A request whose records are not yet durable on every partition.
 
-    __slots__ = ("_began", "_call", "_open", "_request", "_results")
+    It keeps the records no longer than until they are appended: nothing limits how many requests wait for an fsync.
+    The reply lists at most `MOST_ERRORS` invalid records, however many partitions the request has.
+    """
+
+    __slots__ = ("_began", "_call", "_invalid", "_open", "_request", "_results", "_size")
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._call = call
         self._request = request
         self._results: list[Result] = []
+        self._size = sum(len(batches.records or b"") for batches in request.batches)
+        self._invalid = 0  # records listed in the results
         self._open = 1
         self._began = time.perf_counter()
 
@@ -45,7 +51,8 @@ class _Pending:
             try:
                 self._results.append(self._take(at, batches))
             except LogError as error:
-                self._results.append(_refused(batches, error))
+                self._results.append(self._refused(batches, error))
+            self._request.batches[at] = asked._replace(records=None)
         self._close()
 
     def _take(self, at: int, batches: Batches) -> Result:
@@ -60,7 +67,8 @@ class _Pending:
         if not should_offload(partition, records, now):
             return self._append(at, partition, batches)
         self._open += 1
-        call.broker.validation_pool.submit(partition, records, now, partial(self._on_validated, at, partition, batches))
+        then = partial(self._on_validated, at, partition, batches._replace(records=None))
+        call.broker.validation_pool.submit(partition, records, now, then)
         if call.broker.validation_pool.is_full:
             call.connection.serve_alone()
         return _NOT_YET
@@ -78,7 +86,7 @@ class _Pending:
                 raise LogError(ErrorCode.unknown_topic_or_partition, f"topic {batches.topic!r} was deleted")
             self._results[at] = self._append(at, partition, ready, prepared=True)
         except LogError as failure:
-            self._results[at] = _refused(batches, failure)
+            self._results[at] = self._refused(batches, failure)
         except Exception:  # any bug in validation is an error reply: the client would wait forever for a missing one
             log.exception("records for %s-%d could not be validated", batches.topic, batches.partition)
             self._results[at] = Result(batches.partition, ErrorCode.unknown_server_error)
@@ -96,6 +104,11 @@ class _Pending:
             batches.partition, ErrorCode.none, appended.base_offset, appended.append_time, partition.log_start
         )
 
+    def _refused(self, batches: Batches, error: LogError) -> Result:
+        records = error.records[: MOST_ERRORS - self._invalid] if isinstance(error, InvalidRecordsError) else ()
+        self._invalid += len(records)
+        return Result(batches.partition, error.code, message=error.message, records=records)
+
     def _on_durable(self, at: int, error: OSError | None) -> None:
         if error is not None:
             partition = self._request.batches[at].partition
@@ -110,8 +123,7 @@ class _Pending:
 
     def _answer(self) -> None:
         call = self._call
-        size = sum(len(batches.records or b"") for batches in self._request.batches)
-        throttle = call.broker.security.quotas.charge(PRODUCE, call.principal, call.client_id, size)
+        throttle = call.broker.security.quotas.charge(PRODUCE, call.principal, call.client_id, self._size)
         call.broker.metrics.produce_seconds(time.perf_counter() - self._began)
         if self._request.acks:
             topics = [batches.named for batches in self._request.batches]
@@ -133,11 +145,6 @@ def produce(call: Call, frame: memoryview, at: int) -> None:
     """Append the batches of a request."""
     request = read_produce(call.version, frame, at)
     _Pending(call, request).serve()
-
-
-def _refused(batches: Batches, error: LogError) -> Result:
-    records = error.records if isinstance(error, InvalidRecordsError) else ()
-    return Result(batches.partition, error.code, message=error.message, records=records)
 
 
 def _check(call: Call, request: ProduceRequest, batches: Batches) -> None:

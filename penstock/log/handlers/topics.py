@@ -29,7 +29,7 @@ async def create_topics(call: Call, request: Any) -> Fields:
     refused = [{**_DUPLICATE, "name": name, "num_partitions": -1} for name in twice]
     if sum(min(max(_partitions(call, topic), 1), _MOST_PARTITIONS) for topic in topics.values()) > _MOST_PARTITIONS:
         return {"topics": [{**_TOO_MANY, "name": name, "num_partitions": -1} for name in topics]}
-    created = [_create(call, topic, request.validate_only) for name, topic in topics.items() if name not in twice]
+    created = [await _create(call, topic, request.validate_only) for name, topic in topics.items() if name not in twice]
     return {"topics": [*created, *refused]}
 
 
@@ -37,9 +37,9 @@ def _twice(names: Iterable[str | None]) -> dict[str, int]:
     return {name: times for name, times in Counter(names).items() if name is not None and times > 1}
 
 
-def _create(call: Call, asked: Any, validate_only: bool) -> Fields:
+async def _create(call: Call, asked: Any, validate_only: bool) -> Fields:
     try:
-        topic = _created(call, asked, validate_only)
+        topic = await _created(call, asked, validate_only)
     except LogError as error:
         return {"name": asked.name, "error_code": error.code, "error_message": error.message, "num_partitions": -1}
     return {
@@ -51,7 +51,7 @@ def _create(call: Call, asked: Any, validate_only: bool) -> Fields:
     }
 
 
-def _created(call: Call, asked: Any, validate_only: bool) -> Topic:
+async def _created(call: Call, asked: Any, validate_only: bool) -> Topic:
     if not (call.allowed("CREATE", "CLUSTER", CLUSTER) or call.allowed("CREATE", "TOPIC", asked.name)):
         raise LogError(ErrorCode.topic_authorization_failed)
     _check_assignments(call, asked)
@@ -66,7 +66,7 @@ def _created(call: Call, asked: Any, validate_only: bool) -> Topic:
         call.broker.store.topics.check_new(asked.name, partitions, config)
         defaults = call.broker.store.settings.topic_defaults
         return Topic(asked.name, UUID(int=0), partitions, checked_config(config), defaults=defaults)
-    return call.broker.store.create_topic(asked.name, partitions, config)
+    return await call.broker.create_topic(asked.name, partitions, config)
 
 
 def _partitions(call: Call, asked: Any) -> int:

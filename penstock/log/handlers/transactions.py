@@ -63,13 +63,9 @@ async def add_partitions_to_txn(call: Call, request: Any) -> Fields:
     if call.version >= BATCHED:
         return await add_partitions_to_txns(call, request)
     asked = [(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
-    codes = {each: _unwritable(call, *each) for each in asked}
-    if any(codes.values()):
-        codes = {each: code or ErrorCode.operation_not_attempted for each, code in codes.items()}
-    else:
-        producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        code = await _add(call, request.v3_and_below_transactional_id, producer, asked)
-        codes = dict.fromkeys(asked, code)
+    refused = {each: _unwritable(call, *each) for each in asked}
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    codes = await _add(call, request.v3_and_below_transactional_id, producer, refused)
     return {"results_by_topic_v3_and_below": _results(codes)}
 
 
@@ -90,22 +86,32 @@ async def _added(call: Call, each: Any, asked: list[TopicPartition]) -> dict[Top
     if each.verify_only:
         verify = call.broker.transactions.verify
         return {one: verify(each.transactional_id, *producer, *one) or ErrorCode.none for one in asked}
-    return dict.fromkeys(asked, await _add(call, each.transactional_id, producer, asked))
+    # As in Kafka the broker that asks has checked whether its client may write.
+    return await _add(call, each.transactional_id, producer, {one: _unusable(call, *one) for one in asked})
 
 
-async def _add(call: Call, transactional_id: str, producer: Producer, partitions: list[TopicPartition]) -> ErrorCode:
+async def _add(
+    call: Call, transactional_id: str, producer: Producer, codes: dict[TopicPartition, ErrorCode]
+) -> dict[TopicPartition, ErrorCode]:
+    """Add partitions that have no error code yet: all of them or none."""
+    if any(codes.values()):
+        return {each: code or ErrorCode.operation_not_attempted for each, code in codes.items()}
     try:
         _check_transactional_id(call, transactional_id)
         with _fencing_error_since(2, call):
-            await call.broker.transactions.add_partitions(transactional_id, producer, partitions)
+            await call.broker.transactions.add_partitions(transactional_id, producer, list(codes))
     except LogError as error:
-        return error.code
-    return ErrorCode.none
+        return dict.fromkeys(codes, error.code)
+    return codes
 
 
 def _unwritable(call: Call, topic: str, partition: int) -> ErrorCode:
     if not call.allowed("WRITE", "TOPIC", topic):
         return ErrorCode.topic_authorization_failed
+    return _unusable(call, topic, partition)
+
+
+def _unusable(call: Call, topic: str, partition: int) -> ErrorCode:
     if topic in INTERNAL_TOPICS:
         return ErrorCode.invalid_topic_exception
     known = call.broker.store.topics.get(topic)

@@ -32,6 +32,7 @@ _API_VERSIONS = BY_NAME["api_versions"]
 _OPEN_TO_ALL = {"api_versions", "sasl_handshake", "sasl_authenticate"}
 _MOST_QUEUED = 1 << 24  # bytes of unread replies, above which no more requests of the client are read
 _MOST_BUFFERED = 1 << 20  # the same for replies that are in memory
+_MOST_UNANSWERED = 256  # produce requests that overlap; the following ones wait for the replies to all of them
 
 
 class PendingReply:
@@ -72,7 +73,7 @@ class Connection:
         self._replies: deque[PendingReply] = deque()
         self._waiting_frames: deque[bytes] = deque()
         self._serial = False
-        self._draining = False
+        self._draining = self._resuming = False
         self._producing = self._half_closed = False
         self._muted_until = 0
         self._wire: Wire | None = None
@@ -208,7 +209,7 @@ class Connection:
             self._serial = True
             self._start_task(self._run(call, read_request(api, version, frame[at:])))
         else:
-            self._serial = not self._producing
+            self._serial = not self._producing or len(self._replies) >= _MOST_UNANSWERED
             hot(call, frame, at)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
@@ -256,7 +257,7 @@ class Connection:
             pieces = self._replies.popleft().pieces
             if pieces:
                 self._put(pieces)
-        if not self._replies and self._half_closed:
+        if not self._replies and self._half_closed and not self._waiting_frames:
             self.close()
         elif not self._replies and self._serial:
             self._serial = False
@@ -272,12 +273,17 @@ class Connection:
 
     def _resume(self) -> None:
         """Serve the waiting requests, then read on."""
+        if self._resuming:  # a reply at once: the loop below takes the next request
+            return
+        self._resuming = True
         try:
             while self._waiting_frames and not self._serial:
                 self._serve(memoryview(bytearray(self._waiting_frames.popleft())))
         except LogError as error:
             self._refuse(error)
             return
+        finally:
+            self._resuming = False
         self._read_on()
 
     def _read_on(self) -> None:

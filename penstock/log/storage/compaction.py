@@ -128,7 +128,7 @@ def compact(plan: CompactionPlan, throttle: Callable[[], None] = lambda: None) -
 
 
 def _compact(plan: CompactionPlan, throttle: Callable[[], None]) -> CompactionResult:
-    reading, writing = FilePool(8, create=False), FilePool(8)
+    reading, writing = FilePool(8, read_only=True), FilePool(8)
     folder = cleaned_folder(plan.folder)
     ranges = AbortedRanges(plan.aborted)
     keys, end = _newest_offsets(plan, ranges, reading, throttle)
@@ -136,6 +136,7 @@ def _compact(plan: CompactionPlan, throttle: Callable[[], None]) -> CompactionRe
     products = []
     for group in _groups([source for source in plan.sources if source.base < end], plan.segment_bytes):
         cleaned = Segment(folder / group[0].path.name, writing)
+        cleaned.create()
         changed = len(group) > 1
         for source in group:
             for batch, data in _whole_batches(source.opened(reading), plan.invariants):

@@ -63,7 +63,7 @@ def _check_partition(folder: Path, checked: CheckReport) -> None:
     finish_swaps(folder)
     epochs = read_epochs(folder)
     invariants = LogInvariants(read_cleaner_checkpoint(folder).gaps, tuple(epochs) if epochs else None)
-    segments = [Segment(path, FilePool(2, create=False)) for path in sorted(folder.glob("*.log"))]
+    segments = [Segment(path, FilePool(2, read_only=True)) for path in sorted(folder.glob("*.log"))]
     for at, segment in enumerate(segments):
         if at + 1 < len(segments):
             segment.closed, segment.end = True, segments[at + 1].base
@@ -124,7 +124,7 @@ def _offset_at(segment: Segment, position: int) -> int:
 
 def scrub(unchecked: ScrubTask, throttle: Callable[[], None] = lambda: None) -> list[Damage]:
     """Read every batch; may run in a thread. Calls `throttle` between batches; it may raise to stop the scrub."""
-    return scan_all(unchecked.source.opened(FilePool(2, create=False)), unchecked.invariants, throttle).damages
+    return scan_all(unchecked.source.opened(FilePool(2, read_only=True)), unchecked.invariants, throttle).damages
 
 
 def record_damage(segment: Segment, damages: list[Damage]) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.kafka.batches import BatchHeader, assign_offset, check_batches, headers, set_append_time
 from penstock.kafka.compression import Codec
-from penstock.kafka.records import ABORT, Record, control_outcome, decode_batch
+from penstock.kafka.records import ABORT, control_outcome
 from penstock.log.configs.definition import LARGEST_LONG
 from penstock.log.errors import ErrorCode, LogError
 from penstock.log.storage.checkpoints import (
@@ -89,12 +89,12 @@ class Partition:
         self._saving = threading.Lock()  # snapshots are saved in another thread
 
     def on_deleted(self) -> None:
-        """Write no file from now on: the folder may soon belong to a new topic of the same name."""
+        """Open no file from now on: the folder may soon belong to a new topic of the same name."""
         with self._saving:
             self._deleted = True
         self.durable = False
         for segment in self.segments:
-            segment.release()
+            segment.discard()
         self.handles.evict(self._recovery_point_path)
         self.notify_waiters()
 
@@ -169,7 +169,7 @@ class Partition:
         closed = self.active
         fresh = Segment(self.folder / f"{closed.end:020d}.log", self.handles)
         fresh.created = now
-        fresh.handle  # noqa: B018 - creates the file before anything relies on it
+        fresh.create()
         self._save_aborted()
         closed.close()
         self.segments.append(fresh)
@@ -241,19 +241,10 @@ class Partition:
                 for _, batch, data in segment.batches(position):
                     yield batch, data
 
-    def find_time(self, timestamp: int) -> tuple[int, int] | None:
-        """Return (timestamp, offset) of the first record at or after a time."""
-        for segment in self.segments:
-            for data in segment.find_time(timestamp):
-                found = _first_at(data, timestamp, self.log_start)
-                if found is not None:
-                    return found.timestamp, found.offset
-        return None
-
-    def largest_time(self) -> tuple[int, int] | None:
-        """Return (timestamp, offset) of the youngest record."""
-        newest = max(self.segments, key=lambda segment: segment.largest_timestamp)
-        return None if newest.largest_timestamp < 0 else self.find_time(newest.largest_timestamp)
+    @property
+    def largest_timestamp(self) -> int:
+        """The timestamp of the youngest record; -1 without records."""
+        return max(segment.largest_timestamp for segment in self.segments)
 
     def truncate_before(self, offset: int) -> None:
         """Move the log start offset, and delete the segments before it."""
@@ -284,7 +275,7 @@ class Partition:
         if self.durable and RecoveryPoint(segment, position) > self._recovery_point:
             self._recovery_point = RecoveryPoint(segment, position)
             with suppress(OSError):
-                self.handles.get(self._recovery_point_path).write(encode_recovery_point(self._recovery_point), 0)
+                self.handles.create(self._recovery_point_path).write(encode_recovery_point(self._recovery_point), 0)
 
     def notify_waiters(self) -> None:
         """Wake up the fetches that wait for records."""
@@ -322,9 +313,3 @@ def save_checkpoint_now(partition: Partition, written: Segment, point: Snapshot)
     """Sync a segment and save the snapshot that covers it."""
     written.handle.sync()
     partition.save_snapshot(point)
-
-
-def _first_at(data: memoryview, timestamp: int, start: int) -> Record | None:
-    with suppress(LogError):  # a client sent bytes that are not records
-        return next((each for each in decode_batch(data) if each.timestamp >= timestamp and each.offset >= start), None)
-    return None

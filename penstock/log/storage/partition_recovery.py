@@ -45,6 +45,7 @@ def open_partition(
     _know_epochs(partition, new=not paths[0].exists())
     partition.cleaner_checkpoint = read_cleaner_checkpoint(folder)
     partition.segments = _segments(paths, handles)
+    partition.active.create()
     _recover(partition)
     partition.log_start = max(partition.segments[0].base, _saved_start(folder))
     partition.high_watermark = partition.end

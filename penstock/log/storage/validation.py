@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.kafka.batches import HEADER_SIZE, BatchHeader, Bytes, check_batches, headers, write_header
@@ -27,7 +28,7 @@ Batches = Sequence[tuple[int, BatchHeader]]
 _CODEC = 0x07
 _NO_TIMESTAMP = -1
 _MOST_MESSAGES = 100  # of invalid records; for further ones only the index is returned
-_MOST_ERRORS = 100_000
+MOST_ERRORS = 1000  # invalid records that are returned; those after them are not looked for
 _THREADS = 2  # each may have one decompressed batch in memory
 _SMALL = 16 << 10  # bytes of records that are validated faster than handed to a thread
 _MOST_WAITING = 16 << 20  # bytes of queued requests, above which a client has to wait for its last reply
@@ -50,17 +51,21 @@ def _is_bounded(config: LogConfig) -> bool:
 
 
 def validate(view: memoryview, batches: Batches, config: LogConfig, now: int, where: str) -> bytearray:
-    """Return the batches as the topic stores them; refuse all if one record is invalid."""
+    """Return the batches as the topic stores them; refuse all if one record is invalid.
+
+    Few bytes may hold millions of invalid records, so this ends at the first `MOST_ERRORS`.
+    """
     errors: list[tuple[int, ErrorCode, str]] = []
     out, index = bytearray(), 0
     for position, batch in batches:
         data = view[position : position + batch.size]
         with decompressed(batch.compression, data[HEADER_SIZE:]) as body, DECOMPRESSED_BYTES.counted(len(body)):
-            for code, at, why in _wrong_records(batch, body, config, now, where):
-                if len(errors) < _MOST_ERRORS:
-                    errors.append((index + at, code, why))
+            wrong = islice(_wrong_records(batch, body, config, now, where), MOST_ERRORS - len(errors))
+            errors += [(index + at, code, why) for code, at, why in wrong]
             if not errors:
                 out += _recompressed(data, batch, body, config.codec)
+        if len(errors) == MOST_ERRORS:
+            break
         index += batch.record_count
     if errors:
         raise _refusal(errors)
@@ -89,7 +94,8 @@ def _refusal(errors: list[tuple[int, ErrorCode, str]]) -> InvalidRecordsError:
     if any(code is ErrorCode.invalid_timestamp for _, code, _ in errors):
         return InvalidRecordsError(ErrorCode.invalid_timestamp, "records with invalid timestamps were sent", records)
     first = errors[0]
-    message = f"{len(errors)} invalid records, so none of the batch was written; record {first[0]}: {first[2]}"
+    count = f"{len(errors)}{' or more' if len(errors) == MOST_ERRORS else ''}"
+    message = f"{count} invalid records, so none of the batch was written; record {first[0]}: {first[2]}"
     return InvalidRecordsError(ErrorCode.invalid_record, message, records)
 
 

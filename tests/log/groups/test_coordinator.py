@@ -15,8 +15,10 @@ from penstock.log.groups.formats import OffsetKey
 from penstock.log.groups.offsets import OffsetTable, expired_offsets
 from tests.log.groups.broker_fixture import TRADES, Still, let_it_work, number, offset, only_member, pass_time, play
 from tests.log.groups.group_driver import SESSION, Drill, join
+from tests.log.groups.test_handlers import client
 
 OFFSETS = ("__consumer_offsets", 0)
+QUOTES = ("quotes", 0)
 DAY = 24 * 3_600_000
 
 
@@ -179,6 +181,62 @@ def test_offsets_of_topics_that_members_read_never_expire_and_those_of_others_do
     assert list(expired_offsets(drill.group, table, drill.now + 6 * DAY, 7 * DAY)) == []
     (key,) = expired_offsets(drill.group, table, drill.now + 8 * DAY, 7 * DAY)
     assert key.topic == "quotes"
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_offsets_of_a_topic_whose_deletion_was_interrupted_are_gone_after_the_restart(
+    tmp_path: Path, recreated: bool
+) -> None:
+    async def before(broker: Still) -> None:
+        broker.store.create_topic("quotes", 1, {})
+        await broker.groups.commit("g", {TRADES: offset(5), QUOTES: offset(6)})
+        await broker.groups.begin_offsets(7, 0, "other", {QUOTES: offset(7)})
+        broker.store.delete_topic("quotes")
+
+    async def after(broker: Still) -> None:
+        if recreated:
+            await broker.create_topic("quotes", 1, {})
+        broker.groups.end_offsets(7, True)
+        assert (number(broker), number(broker, "g", QUOTES), number(broker, "other", QUOTES)) == (5, None, None)
+
+    play(tmp_path, before, after)
+
+
+def test_a_topic_is_not_created_again_before_the_offsets_of_the_deleted_one_are_gone(tmp_path: Path) -> None:
+    async def story(broker: Still) -> None:
+        ask = client(broker)
+        broker.store.create_topic("quotes", 1, {})
+        await broker.groups.commit("g", {QUOTES: offset(6)})
+        broker.refuses = {OFFSETS}
+        deleted = await ask("delete_topics", 5, topic_names=["quotes"])
+        assert deleted.responses[0].error_code is ErrorCode.coordinator_not_available
+        with pytest.raises(LogError, match="no space left"):
+            await broker.create_topic("quotes", 1, {})
+        found = await ask("metadata", 9, topics=[{"name": "quotes"}], allow_auto_topic_creation=True)
+        assert found.topics[0].error_code is ErrorCode.coordinator_not_available
+        broker.refuses = set()
+        await broker.create_topic("quotes", 1, {})
+        assert number(broker, "g", QUOTES) is None
+
+    play(tmp_path, story)
+
+
+def test_an_offset_that_is_being_written_while_its_topic_is_deleted_is_forgotten_too(tmp_path: Path) -> None:
+    async def story(broker: Still) -> None:
+        broker.store.create_topic("quotes", 1, {})
+        held, make_durable = [], broker.when_durable
+        broker.when_durable = lambda *asked: held.append(asked)  # type: ignore[method-assign]
+        commit = asyncio.create_task(broker.groups.commit("g", {QUOTES: offset(6)}))
+        await let_it_work()
+        broker.store.delete_topic("quotes")
+        forget = asyncio.create_task(broker.groups.forget_topic("quotes"))
+        await let_it_work()
+        for asked in held:
+            make_durable(*asked)
+        await asyncio.gather(commit, forget)
+        assert number(broker, "g", QUOTES) is None
+
+    play(tmp_path, story)
 
 
 def test_offsets_of_a_deleted_topic_are_forgotten(tmp_path: Path) -> None:

@@ -206,6 +206,7 @@ def everything(broker: Still) -> object:
 def test_whatever_was_done_and_compacted_a_restart_finds_the_same(steps: list[tuple[Any, ...]]) -> None:
     async def whole(folder: Path) -> None:
         async with running(Still(folder)) as before:
+            before.store.create_topic("trades", 2, {})
             for step in steps:
                 await take(before, *step)
             expected = everything(before)

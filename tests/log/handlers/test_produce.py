@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,10 @@ def ask(broker: Broker, name: str, version: int, **fields: Any) -> asyncio.Futur
     return answer
 
 
+class Frame(bytearray):
+    """A receive buffer that can be found to be gone."""
+
+
 def send(broker: Broker, batch: bytearray, topic: str = "t", version: int = 9, **more: Any) -> asyncio.Future[Any]:
     data = {"name": topic, "partition_data": [{"index": 0, "records": bytes(batch)}]}
     return ask(broker, "produce", version, acks=-1, topic_data=[data], **more)
@@ -88,6 +94,22 @@ def test_records_without_key_are_named_by_their_indexes(tmp_path: Path, version:
         assert "without a key" in answer.record_errors[0].batch_index_error_message
         assert "2 invalid records" in answer.error_message
         assert broker.store.partition("t", 0).end == 0
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("codec", [0, ZSTD], ids=["on the event loop", "in a thread"])
+def test_a_request_names_a_thousand_records_however_many_partitions_it_has(tmp_path: Path, codec: int) -> None:
+    async def story(broker: Broker) -> None:
+        broker.store.create_topic("t", 3, {"cleanup.policy": "compact"})
+        batch = build_batch([Record(None, b"v", timestamp=NOW)] * 600, attributes=codec)
+        records = bytes(repacked(batch, codec) if codec else batch)
+        data = {"name": "t", "partition_data": [{"index": at, "records": records} for at in range(3)]}
+        async with asyncio.timeout(20):
+            reply = await ask(broker, "produce", 9, acks=-1, topic_data=[data])
+        refused = reply.responses[0].partition_responses
+        assert [one.error_code for one in refused] == [ErrorCode.invalid_record] * 3
+        assert sorted(len(one.record_errors) for one in refused) == [0, 400, 600]
 
     play(tmp_path, story)
 
@@ -146,6 +168,35 @@ def test_requests_are_written_in_the_order_in_which_they_came(tmp_path: Path) ->
         partition = broker.store.partition("t", 0)
         assert {batch.compression for batch, _ in partition.batches()} == {ZSTD}
         assert (partition.validating, broker.validation_pool.queued_bytes, broker.memory.reserved) == (0, 0, 0)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("config", [{}, {"compression.type": "zstd"}], ids=["as it came", "validated in a thread"])
+def test_a_request_that_waits_for_the_disk_does_not_hold_its_records(tmp_path: Path, config: dict[str, str]) -> None:
+    async def story(broker: Broker) -> None:
+        broker.store.create_topic("t", 1, config)
+        waiting: list[Callable[[OSError | None], None]] = []
+        broker.when_durable = lambda _, then: waiting.append(then)  # type: ignore[method-assign]
+        records = bytes(numbered(1))
+        partition = {"index": 0, "records": records}
+        refused = {"index": 9, "records": records}
+        fields = _builder(load_request_schema(0, 9))(
+            {"acks": -1, "topic_data": [{"name": "t", "partition_data": [partition, refused]}]}
+        )
+        frame = Frame(encoded(fields))
+        left, answers = weakref.ref(frame), []
+        connection = Connection(broker, "10.0.0.1", None)
+        HOT["produce"](Call(connection, BY_NAME["produce"], 9, "test", answers.append), memoryview(frame), 0)
+        del frame
+        async with asyncio.timeout(20):
+            while not waiting:
+                await asyncio.sleep(0)
+        gc.collect()
+        assert left() is None
+        assert not answers
+        waiting.pop()(None)
+        assert answers
 
     play(tmp_path, story)
 

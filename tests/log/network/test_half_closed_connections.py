@@ -24,6 +24,7 @@ from tests.log.requests import decoded_reply, framed, head
 from tests.log.transactions.brokers import Still, running
 
 PRODUCE, FETCH, JOIN = BY_NAME["produce"], BY_NAME["fetch"], BY_NAME["join_group"]
+LIST_OFFSETS = BY_NAME["list_offsets"]
 TIMEOUT_SECONDS = 60
 MIB = 1 << 20
 
@@ -49,10 +50,10 @@ class Client:
     def __init__(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connection, self._reader, self._writer = connection, reader, writer
 
-    async def send(self, *requests: bytes) -> None:
-        """Send requests; return when the log serves all of them."""
+    async def send(self, *requests: bytes, served: int = 0) -> None:
+        """Send requests; return when the log serves all of them, or as many as it is said."""
         self._writer.write(b"".join(map(framed, requests)))
-        while self.connection.usage.unanswered < len(requests):
+        while self.connection.usage.unanswered < (served or len(requests)):
             await asyncio.sleep(0)
         await let_it_work()
 
@@ -133,6 +134,25 @@ def test_a_client_that_half_closes_after_produce_requests_gets_every_answer(tmp_
     play(tmp_path, story)
 
 
+def test_a_client_with_many_unanswered_produce_requests_waits_for_the_disk_and_gets_every_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.log.network.connection._MOST_UNANSWERED", 3)
+
+    async def story(broker: SlowDisk, client: Client) -> None:
+        await client.send(*map(produce, range(7)), served=3)
+        await client.half_close()
+        for served in (3, 3, 1):
+            assert client.connection.usage.unanswered == len(broker.not_durable) == served
+            waiting, broker.not_durable = broker.not_durable, []
+            for make_durable in waiting:
+                make_durable()
+        answers = await client.answers()
+        assert [int.from_bytes(answer[:4]) for answer in answers] == list(range(7))
+
+    play(tmp_path, story)
+
+
 def test_a_client_that_half_closes_during_a_long_poll_is_disconnected_at_once(tmp_path: Path) -> None:
     async def story(broker: SlowDisk, client: Client) -> None:
         partition = broker.store.partition("t", 0)
@@ -141,6 +161,17 @@ def test_a_client_that_half_closes_during_a_long_poll_is_disconnected_at_once(tm
         await client.half_close()
         assert await client.answers() == []
         assert not partition.waiters
+
+    play(tmp_path, story)
+
+
+def test_many_requests_that_are_answered_at_once_wait_behind_a_slow_one(tmp_path: Path) -> None:
+    async def story(_: SlowDisk, client: Client) -> None:
+        body = struct.pack(">ii", -1, 0)
+        polls = [head(FETCH, 4) + struct.pack(">iiiibi", -1, 0, 1, MIB, 0, 0)] * 500
+        await client.send(head(LIST_OFFSETS, 1) + body, *polls, served=1)
+        await client.half_close()
+        assert len(await client.answers()) == 501
 
     play(tmp_path, story)
 

@@ -184,7 +184,7 @@ def test_clients_that_have_gone_hold_nothing(served: Served) -> None:
 
 def test_a_queue_gives_back_what_was_added_in_any_portions(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(bytes(range(256)) * 1024)
-    handle = Handle(tmp_path / "f", create=False)
+    handle = Handle(tmp_path / "f")
     pieces = [b"head", Slice(handle, 10, 100, 0), b"", b"between", Slice(handle, 1000, LARGE + 7, 0), b"tail" * 1000]
     wanted = b"".join(
         piece if isinstance(piece, bytes) else handle.read(piece.position, piece.size) for piece in pieces

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,9 +13,11 @@ import pytest
 from penstock.kafka.records import Record, build_batch
 from penstock.log.errors import ErrorCode
 from penstock.log.protocol.apis import APIS
+from penstock.log.storage.time_search import first_record
 from penstock.log.transactions.state_machine import Producer
-from tests.log.groups.broker_fixture import Still, play
+from tests.log.groups.broker_fixture import Still, let_it_work, play
 from tests.log.groups.test_handlers import client
+from tests.log.storage.logs import NOW, append, plain
 
 # What Apache Kafka 4.2.0 offers; Produce there starts at 0, for an old client, and is served from 3 on.
 KAFKA = {0: (3, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9), 12: (0, 4)}
@@ -143,6 +147,33 @@ def test_transactions_are_listed_by_a_pattern(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_others_are_served_while_records_are_decoded_to_find_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(*asked: Any) -> Any:
+        started.set()
+        assert go_on.wait(20)
+        return first_record(*asked)
+
+    monkeypatch.setattr("penstock.log.handlers.list_offsets.first_record", slow)
+
+    async def story(broker: Still) -> None:
+        ask = client(broker)
+        append(broker.store.partition("trades", 0), plain(3, timestamp=NOW))
+        search = asyncio.create_task(positions(ask, 7, NOW + 1))
+        await let_it_work()
+        described = await ask("metadata", 9, topics=None)
+        assert described.topics
+        assert not search.done()
+        go_on.set()
+        assert (await search)[:3] == (ErrorCode.none, NOW + 1, 1)
+
+    play(tmp_path, story)
+    assert started.is_set()
+
+
 @pytest.mark.parametrize("version", [4, 5])
 def test_partitions_are_added_to_several_transactions_or_only_verified(tmp_path: Path, version: int) -> None:
     async def story(broker: Still) -> None:
@@ -161,5 +192,34 @@ def test_partitions_are_added_to_several_transactions_or_only_verified(tmp_path:
         assert await add(producer, False) is ErrorCode.none
         assert await add(producer, True) is ErrorCode.none
         assert await add(producer._replace(epoch=9), False) is ErrorCode.producer_fenced
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize(
+    ("topic", "index", "code"),
+    [
+        ("missing", 0, ErrorCode.unknown_topic_or_partition),
+        ("trades", 2000, ErrorCode.unknown_topic_or_partition),
+        ("__transaction_state", 0, ErrorCode.invalid_topic_exception),
+        ("__consumer_offsets", 0, ErrorCode.invalid_topic_exception),
+    ],
+)
+def test_only_partitions_that_clients_write_to_are_added_to_several_transactions(
+    tmp_path: Path, version: int, topic: str, index: int, code: ErrorCode
+) -> None:
+    async def story(broker: Still) -> None:
+        producer = await broker.transactions.init_producer_id("tx", 1000)
+        topics = [{"name": "trades", "partitions": [0]}, {"name": topic, "partitions": [index]}]
+        asked = {"transactional_id": "tx", "producer_id": producer.id, "producer_epoch": producer.epoch}
+        transactions = [{**asked, "verify_only": False, "topics": topics}]
+        reply = await client(broker)("add_partitions_to_txn", version, transactions=transactions)
+        (result,) = reply.results_by_transaction
+        codes = {one.partition_error_code for each in result.topic_results for one in each.results_by_partition}
+        assert codes == {ErrorCode.operation_not_attempted, code}
+        added = broker.transactions.find("tx")
+        assert added is not None
+        assert not added.partitions
 
     play(tmp_path, story)

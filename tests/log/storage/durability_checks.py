@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from penstock.kafka.records import Record, build_batch
+from penstock.log import cleaner
+from penstock.log.broker import Broker
 from penstock.log.errors import LogError
 from penstock.log.groups.formats import Committed
+from penstock.log.storage.integrity import ScrubTask
+from penstock.log.storage.segments.segment import Damage
 from penstock.log.transactions.state_machine import Producer
 from tests.log.storage.logs import consumed
 from tests.log.transactions.brokers import TRANSACTIONAL, Still, committed
@@ -127,6 +133,29 @@ def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
         done.set_exception(error)
 
 
+@asynccontextmanager
+async def scrubbing(broker: Broker, topic: str) -> Any:
+    """Do something while the cleaner's thread scrubs the first segment of a topic."""
+    loop, started, go_on, original = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), cleaner.scrub
+
+    def held(task: ScrubTask, throttle: Callable[[], None]) -> list[Damage]:
+        if task.segment.path.parent.name.startswith(f"{topic}-"):
+            loop.call_soon_threadsafe(started.set)
+            go_on.wait(20)
+        return original(task, throttle)
+
+    with patch.object(cleaner, "scrub", held):
+        round_ = loop.create_task(broker.cleaner.clean_all())
+        async with asyncio.timeout(20):
+            await asyncio.wait({round_, loop.create_task(started.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            yield
+        finally:
+            go_on.set()
+            await round_
+            started.set()
+
+
 class Judge:
     """Compares a recovered broker with the facts; `findings` is what it found wrong."""
 
@@ -224,14 +253,27 @@ class Judge:
                 self.findings.append(f"{place} stored {fact} at {stored[fact]} and again at {offset}")
 
     def _offsets(self) -> None:
-        groups: dict[tuple[str, Place], list[Advanced]] = {}
-        for fact in self._of(Advanced):
-            groups.setdefault((fact.group, fact.place), []).append(fact)
-        for (group, place), facts in groups.items():
+        for (group, place), facts in self._commits().items():
+            if not self._existence().get(place[0], True):
+                continue
             found = self._broker.groups.offsets.of(group).get(place, Committed(-1)).offset
             least = max((fact.offset for fact in facts if fact.acknowledged), default=-1)
-            if not least <= found <= max(fact.offset for fact in facts):
+            if not least <= found <= max((fact.offset for fact in facts), default=-1):
                 self.findings.append(f"group {group} is at {found} of {place}, acknowledged was {least}")
+        for key in self._broker.groups.offsets.all_keys():
+            if key.topic not in self._broker.store.topics:
+                self.findings.append(f"{key}: there is no such topic")
+
+    def _commits(self) -> dict[tuple[str, Place], list[Advanced]]:
+        """Return what each group committed in each topic's present life."""
+        found: dict[tuple[str, Place], list[Advanced]] = {}
+        for fact in self._facts:
+            match fact:
+                case Advanced(group, place):
+                    found.setdefault((group, place), []).append(fact)
+                case Existence(topic, exists) if exists is not True:
+                    found |= {key: [] for key in found if key[1][0] == topic}
+        return found
 
     async def _transactions(self) -> None:
         ended = {(fact.number, fact.acknowledged): fact.commit for fact in self._of(Ended)}
@@ -277,9 +319,9 @@ class Narrator:
         self._count = len(earlier)
         self._number = max((fact.number for fact in facts if isinstance(fact, Ended)), default=0)
 
-    def create(self, topic: str, **config: str) -> None:
+    async def create(self, topic: str, **config: str) -> None:
         self._mark(Existence(topic, None))
-        self._broker.store.create_topic(topic, 1, {name.replace("_", "."): value for name, value in config.items()})
+        await self._broker.create_topic(topic, 1, {name.replace("_", "."): value for name, value in config.items()})
         self._mark(Existence(topic, True))
 
     async def delete(self, topic: str) -> None:
@@ -287,6 +329,13 @@ class Narrator:
         self._broker.store.delete_topic(topic)
         await self._broker.groups.forget_topic(topic)
         self._mark(Existence(topic, False))
+
+    async def recreate_during_scrub(self, topic: str) -> None:
+        """Delete and create a topic while the files of the deleted one are being read."""
+        async with scrubbing(self._broker, topic):
+            await self.delete(topic)
+            await self.create(topic)
+            await self.send((topic, 0))
 
     async def send(self, place: Place, count: int = 1, size: int = 100, keys: int = 3, producer: int = 1) -> None:
         """Send batches, five of which overlap at a time, as producers do, and wait for all."""

@@ -14,6 +14,7 @@ from penstock.kafka.records import ABORT, COMMIT, Record, build_batch, build_con
 from penstock.log.storage.partition import LogConfig, Partition
 from penstock.log.storage.partition_recovery import open_partition
 from penstock.log.storage.segments.files import FilePool
+from penstock.log.storage.time_search import first_record, next_candidates
 
 _MEMORY = Path("/dev/shm")
 NOW = 1_700_000_000_000
@@ -96,6 +97,17 @@ def consumed(partition: Partition, offset: int | None = None, max_bytes: int = 1
                 found += [record for record in decode_batch(data, position) if record.offset >= at]
             at = batch.last_offset + 1
     return found
+
+
+def first_since(partition: Partition, timestamp: int) -> tuple[int, int] | None:
+    """Timestamp and offset of the first record at or after a time, as ListOffsets finds it."""
+    offset = 0
+    while (candidates := next_candidates(partition, timestamp, offset)) is not None:
+        if (found := first_record(candidates, timestamp)) is not None:
+            return found
+        assert candidates.following > offset
+        offset = candidates.following
+    return None
 
 
 def state(partition: Partition) -> tuple[object, ...]:

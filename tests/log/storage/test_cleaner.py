@@ -15,6 +15,7 @@ from penstock.log.cleaner import Cleaner, Throttle
 from penstock.log.errors import LogError
 from penstock.log.storage.checkpoints import Snapshot, save_snapshot
 from penstock.log.storage.partition import Partition
+from tests.log.storage.durability_checks import scrubbing
 from tests.log.storage.logs import NOW, append, consumed, keyed, plain
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "1024"}
@@ -239,5 +240,40 @@ def test_without_a_cleanup_policy_nothing_goes(tmp_path: Path) -> None:
         await broker.cleaner.clean_all()
         await broker.cleaner.clean_all()
         assert consumed(partition) == before
+
+    play(tmp_path, story)
+
+
+def test_a_deleted_topic_that_is_still_scrubbed_leaves_no_file_in_its_successor(
+    tmp_path: Path,
+) -> None:
+    async def fill(broker: Broker) -> None:
+        written(broker, {"segment.bytes": "1024"})
+
+    async def story(broker: Broker) -> None:
+        assert len(broker.store.partition("t", 0).segments) > 3
+        async with scrubbing(broker, "t"):
+            broker.store.delete_topic("t")
+            broker.store.create_topic("t", 1, {})
+            append(broker.store.partition("t", 0), plain())
+        assert [path.stem for path in (tmp_path / "t-0").glob("*.log")] == [f"{0:020d}"]
+
+    play(tmp_path, fill)
+    play(tmp_path, story)
+
+
+def test_a_deleted_segment_cannot_be_opened(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        deleted = written(broker, {"segment.bytes": "1024"})
+        broker.store.delete_topic("t")
+        recreated = written(broker, {"segment.bytes": "1024"}, 1)
+        for use in (
+            deleted.active.reindex,
+            lambda: deleted.read(0, 1024, limit=20),
+            lambda: deleted.append(plain(), NOW),
+        ):
+            with pytest.raises(LogError, match="was deleted"):
+                use()
+        assert [path.stem for path in recreated.folder.glob("*.log")] == [f"{0:020d}"]
 
     play(tmp_path, story)

@@ -129,7 +129,7 @@ def operations(tell: Narrator, number: int) -> list[Callable[[], Any]]:
 
 
 async def create_and_send(tell: Narrator, topic: str) -> None:
-    tell.create(topic)
+    await tell.create(topic)
     await tell.send((topic, 0))
 
 
@@ -151,11 +151,11 @@ async def try_all(tell: Narrator, number: int) -> list[ErrorCode]:
 async def fill_up(broker: Durable, disk: FullDisk, kind: str) -> list[ErrorCode]:
     """Work, meet a full disk for files of one kind, and work again when there is room."""
     tell = Narrator(broker, disk.mark)
-    tell.create("plain", segment_bytes="16384")
-    tell.create("short", retention_bytes="1024", segment_bytes="1024")
-    tell.create("compacted", **COMPACT)
+    await tell.create("plain", segment_bytes="16384")
+    await tell.create("short", retention_bytes="1024", segment_bytes="1024")
+    await tell.create("compacted", **COMPACT)
     for topic in ("orders", "payments"):
-        tell.create(topic, segment_bytes="1024")
+        await tell.create(topic, segment_bytes="1024")
     assert await try_all(tell, 0) == []
     disk.full = kind
     errors = await try_all(tell, 1)

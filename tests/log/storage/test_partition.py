@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from tests.log.storage.logs import (
     append,
     consumed,
     fetched,
+    first_since,
     keyed,
     marker,
     opened,
@@ -53,9 +55,9 @@ def test_reading_from_every_offset_gives_exactly_the_batches(
 
 
 @settings(max_examples=40, deadline=None)
-@given(SHAPES, st.integers(1024, 20_000), st.integers(-60, 60), st.booleans())
+@given(SHAPES, st.integers(1024, 20_000), st.integers(-60, 60), st.booleans(), st.sampled_from([0, 1000, 1 << 20]))
 def test_an_offset_by_time_is_that_of_a_naive_scan(
-    shapes: list[tuple[int, int, int]], segment_bytes: int, shift: int, reopen: bool
+    shapes: list[tuple[int, int, int]], segment_bytes: int, shift: int, reopen: bool, step: int
 ) -> None:
     with quick_folder() as folder:
         partition = opened(Path(folder) / "t-0", segment_bytes)
@@ -66,10 +68,22 @@ def test_an_offset_by_time_is_that_of_a_naive_scan(
             partition = opened(Path(folder) / "t-0", segment_bytes)
         kept = [(record.timestamp, record.offset) for record in consumed(partition)]
         expected = next((each for each in kept if each[0] >= NOW + shift), None)
-        assert partition.find_time(NOW + shift) == expected
+        with patch("penstock.log.storage.time_search._MOST_BYTES", step):
+            assert first_since(partition, NOW + shift) == expected
         newest = max((time for time, _ in kept), default=None)
-        if newest is not None and newest == max(segment.largest_timestamp for segment in partition.segments):
-            assert partition.largest_time() == next(each for each in kept if each[0] == newest)
+        if newest is not None and newest == partition.largest_timestamp:
+            assert first_since(partition, newest) == next(each for each in kept if each[0] == newest)
+
+
+def test_a_search_by_time_goes_on_after_batches_whose_headers_promise_too_much(tmp_path: Path) -> None:
+    partition = opened(tmp_path / "t-0", 1024)
+    for _ in range(20):
+        data = plain(1, 100, NOW)
+        write_header(data, header_at(data)._replace(max_timestamp=NOW + 9))
+        append(partition, data)
+    append(partition, plain(1, 100, NOW + 5))
+    assert first_since(partition, NOW + 5) == (NOW + 5, 20)
+    assert first_since(partition, NOW + 6) is None
 
 
 def test_records_get_the_time_of_their_arrival_where_the_topic_says_so(tmp_path: Path) -> None:
@@ -77,7 +91,7 @@ def test_records_get_the_time_of_their_arrival_where_the_topic_says_so(tmp_path:
     append(partition, plain(3, timestamp=NOW - 10_000), NOW)
     append(partition, plain(1, timestamp=NOW + 99_000), NOW + 5)
     assert [record.timestamp for record in consumed(partition)] == [NOW, NOW, NOW, NOW + 5]
-    assert partition.find_time(NOW + 1) == (NOW + 5, 3)
+    assert first_since(partition, NOW + 1) == (NOW + 5, 3)
     assert partition.active.largest_timestamp == NOW + 5
     again = opened(tmp_path / "t-0", log_append_time=True)
     assert again.active.largest_timestamp == NOW + 5

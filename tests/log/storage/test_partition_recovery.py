@@ -18,6 +18,7 @@ from tests.log.storage.logs import (
     append,
     consumed,
     copied,
+    first_since,
     keyed,
     opened,
     plain,
@@ -149,7 +150,7 @@ def test_indexes_that_are_missing_short_or_garbage_are_built_anew(data: st.DataO
         again = opened(partition.folder, 40_000)
         assert consumed(again, max_bytes=7000) == records
         assert [segment.largest_timestamp for segment in again.segments] == largest
-        assert again.find_time(max(times)) == (max(times), times.index(max(times)))
+        assert first_since(again, max(times)) == (max(times), times.index(max(times)))
         for offset in range(0, again.end, 7):
             assert consumed(again, offset, 20_000)[0] == records[offset]
 

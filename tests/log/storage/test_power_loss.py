@@ -19,7 +19,7 @@ SMALL = {"segment_bytes": "1024"}
 
 
 async def produce_and_roll(tell: Narrator) -> None:
-    tell.create("plain", **SMALL)
+    await tell.create("plain", **SMALL)
     for _ in range(4):
         await tell.send(PLAIN, 7)
     await tell.producer_id()
@@ -27,13 +27,13 @@ async def produce_and_roll(tell: Narrator) -> None:
 
 
 async def fill_an_index(tell: Narrator) -> None:
-    tell.create("plain", segment_bytes="16384")
+    await tell.create("plain", segment_bytes="16384")
     for _ in range(8):
         await tell.send(PLAIN, 3, size=1500)
 
 
 async def commit_offsets(tell: Narrator) -> None:
-    tell.create("plain")
+    await tell.create("plain")
     await tell.send(PLAIN)
     for number in range(12):
         await tell.commit("readers", PLAIN, number)
@@ -41,8 +41,8 @@ async def commit_offsets(tell: Narrator) -> None:
 
 
 async def compact(tell: Narrator) -> None:
-    tell.create("short", **SMALL)
-    tell.create("compacted", cleanup_policy="compact", min_cleanable_dirty_ratio="0", **SMALL)
+    await tell.create("short", **SMALL)
+    await tell.create("compacted", cleanup_policy="compact", min_cleanable_dirty_ratio="0", **SMALL)
     for keys in (4, 3):
         await tell.send(COMPACTED, 15, keys=keys)
         await tell.clean()
@@ -50,8 +50,8 @@ async def compact(tell: Narrator) -> None:
 
 
 async def delete_old_records(tell: Narrator) -> None:
-    tell.create("short", retention_bytes="3000", **SMALL)
-    tell.create("plain", **SMALL)
+    await tell.create("short", retention_bytes="3000", **SMALL)
+    await tell.create("plain", **SMALL)
     for _ in range(3):
         await tell.send(SHORT, 12)
         await tell.clean()
@@ -62,18 +62,19 @@ async def delete_old_records(tell: Narrator) -> None:
 
 async def transact(tell: Narrator) -> None:
     for topic in ("plain", "orders", "payments"):
-        tell.create(topic, **SMALL)
+        await tell.create(topic, **SMALL)
     for number in range(5):
         await tell.transact(commit=number != 2)
 
 
 async def create_and_delete(tell: Narrator) -> None:
     for _ in range(3):
-        tell.create("passing", **SMALL)
+        await tell.create("passing", **SMALL)
         await tell.send(PASSING, 6)
+        await tell.commit("readers", PASSING, 6)
         await tell.delete("passing")
-    tell.create("passing")
-    await tell.send(PASSING, 2)
+    await tell.create("passing", **SMALL)
+    await tell.send(PASSING, 20)
 
 
 # The first and every other one run in short (tests/conftest.py): only `transact` has transactions, as sinks do.
@@ -94,6 +95,13 @@ async def everything(tell: Narrator) -> None:
     if "compacted" in store.topics:
         await tell.clean()
         await tell.send(COMPACTED, 2)
+    if "passing" in store.topics:
+        await recreate_during_scrub(tell)
+
+
+async def recreate_during_scrub(tell: Narrator) -> None:
+    await tell.recreate_during_scrub("passing")
+    await tell.send(PASSING, 9)
 
 
 def recorded(folder: Path, story: Story, after: Moment | None = None) -> Recorder:
@@ -178,10 +186,10 @@ def test_a_late_sync_of_a_deleted_file_does_not_stand_for_the_next_file_of_that_
     path, handles, recorder = tmp_path / "data" / "t-0" / "0.log", FilePool(), Recorder(tmp_path / "data")
     with recorder:
         path.parent.mkdir(parents=True)
-        deleted = handles.get(path)
+        deleted = handles.create(path)
         handles.evict(path)
         path.unlink()
-        created = handles.get(path)
+        created = handles.create(path)
         deleted.sync()
         created.write(b"acknowledged", 0)
         path.with_name("elsewhere").touch()
@@ -210,6 +218,12 @@ def test_what_was_acknowledged_after_a_kill_survives_a_power_cut(tmp_path: Path,
 def test_a_power_cut_during_recovery_loses_nothing(tmp_path: Path, story: Story) -> None:
     recorder = recorded(tmp_path / "data", story)
     assert first_findings(crash_while_recovering(recorder, tmp_path / "crashes", 1, 1, 0.1)) == []
+
+
+def test_what_was_acknowledged_in_a_topic_survives_although_its_predecessor_was_being_scrubbed(tmp_path: Path) -> None:
+    *_, stopped = recorded(tmp_path / "data", create_and_delete).moments()
+    recorder = recorded(stopped.leave(KILL, tmp_path / "restarted"), recreate_during_scrub, stopped.kept())
+    assert first_findings(findings(recorder, tmp_path / "crashes", 0.2, 1)) == []
 
 
 @pytest.mark.slow

@@ -136,6 +136,18 @@ def test_records_without_key_are_named_and_nothing_is_written(tmp_path: Path, co
     assert partition.end == 0
 
 
+def test_no_more_records_are_read_than_are_named(tmp_path: Path) -> None:
+    partition = opened(tmp_path, compacted=True)
+    data = sent(0, [Record(None, b"v", timestamp=NOW)] * 1500)
+    # What follows the first thousand is not even records.
+    spoiled = data[:-4] + b"\xff" * 4
+    write_header(spoiled, header_at(data))
+    with pytest.raises(InvalidRecordsError, match="1000 or more invalid records") as failure:
+        partition.append(spoiled, NOW)
+    assert [index for index, _ in failure.value.records] == list(range(1000))
+    assert sum(why is not None for _, why in failure.value.records) == 100
+
+
 def test_records_of_wrong_times_are_named(tmp_path: Path) -> None:
     partition = opened(tmp_path, before_ms=1000, after_ms=500)
     times = [NOW, NOW - 1001, NOW - 1000, NOW + 500, NOW + 501, -1]

@@ -33,11 +33,11 @@ class Handle:
 
     __slots__ = ("__weakref__", "_name", "fd", "path")
 
-    def __init__(self, path: Path, *, create: bool = True, name: DirectoryEntry | None = None) -> None:
+    def __init__(self, path: Path, flags: int = os.O_RDWR, name: DirectoryEntry | None = None) -> None:
         self.fd = -1
         self.path = path
         self._name = name or DirectoryEntry()
-        self.fd = os.open(path, (os.O_RDWR | os.O_CREAT if create else os.O_RDONLY) | os.O_CLOEXEC, 0o644)
+        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -89,11 +89,14 @@ class IndexOwner(Protocol):
 
 
 class FilePool:
-    """The most recently used files and indexes; beyond the limits the least recently used ones are evicted."""
+    """The most recently used files and indexes; beyond the limits the least recently used ones are evicted.
 
-    def __init__(self, limit: int = 512, indexes: int = 256, *, create: bool = True) -> None:
+    Only `create` creates a file: one that was opened with its name could pass for a segment at the next start.
+    """
+
+    def __init__(self, limit: int = 512, indexes: int = 256, *, read_only: bool = False) -> None:
         self._limit = limit
-        self._create = create
+        self._read_only = read_only
         self._indexes = indexes
         self._open: OrderedDict[Path, Handle] = OrderedDict()
         # The name of a file that an earlier process created may not be on disk yet: each is synced once.
@@ -101,12 +104,17 @@ class FilePool:
         self._indexed: OrderedDict[IndexOwner, None] = OrderedDict()
 
     def get(self, path: Path) -> Handle:
-        """Return the open file, opening or creating it."""
+        """Return the open file, opening it if it exists."""
+        return self._get(path, os.O_RDONLY if self._read_only else os.O_RDWR)
+
+    def create(self, path: Path) -> Handle:
+        """Return the open file, opening or creating it; a read-only pool creates none."""
+        return self.get(path) if self._read_only else self._get(path, os.O_RDWR | os.O_CREAT)
+
+    def _get(self, path: Path, flags: int) -> Handle:
         handle = self._open.get(path)
         if handle is None:
-            handle = self._open[path] = Handle(
-                path, create=self._create, name=self._names.setdefault(path, DirectoryEntry())
-            )
+            handle = self._open[path] = Handle(path, flags, self._names.setdefault(path, DirectoryEntry()))
             if len(self._open) > self._limit:
                 self._open.popitem(last=False)
         else:

@@ -75,6 +75,7 @@ class Segment:
     """Batches from offset `base` to `end`; only the last segment of a partition grows.
 
     `damaged` lists the bytes known to be corrupt, `unchecked` is the size of the prefix that was not scrubbed yet.
+    Once it is `deleted` it opens no file: another segment may have its names.
     """
 
     __slots__ = (
@@ -86,6 +87,7 @@ class Segment:
         "closed",
         "created",
         "damaged",
+        "deleted",
         "end",
         "largest_timestamp",
         "path",
@@ -101,7 +103,7 @@ class Segment:
             found = path.stat()
             self.size, self.created = found.st_size, found.st_mtime_ns // 1_000_000
         self.largest_timestamp = -1
-        self.closed = False
+        self.closed = self.deleted = False
         self.unchecked = 0
         self.damaged: tuple[Damage, ...] = ()
         self._handles = handles
@@ -112,7 +114,20 @@ class Segment:
     @property
     def handle(self) -> Handle:
         """The open file."""
+        self._check_exists()
         return self._handles.get(self.path)
+
+    def create(self) -> None:
+        """Create its file, before anything relies on it."""
+        self._create(self.path)
+
+    def _create(self, path: Path) -> Handle:
+        self._check_exists()
+        return self._handles.create(path)
+
+    def _check_exists(self) -> None:
+        if self.deleted:
+            raise LogError(ErrorCode.unknown_topic_or_partition, f"{self.path} was deleted")
 
     @property
     def index_path(self) -> Path:
@@ -182,14 +197,14 @@ class Segment:
         index = self.index
         with suppress(OSError):
             if position > index.last().position:
-                self._handles.get(self.index_path).write(OffsetIndex.entry(relative, position), len(index) * 8)
+                self._create(self.index_path).write(OffsetIndex.entry(relative, position), len(index) * 8)
                 index.add(relative, position)
                 self._indexed_at = position
             if self.largest_timestamp > self._time_indexed:
                 self._add_time(relative)
 
     def _add_time(self, relative: int) -> None:
-        handle = self._handles.get(self.time_path)
+        handle = self._create(self.time_path)
         handle.write(time_entry(self.largest_timestamp, relative), handle.size // TIME_SIZE * TIME_SIZE)
         self._time_indexed = self.largest_timestamp
 
@@ -298,14 +313,14 @@ class Segment:
         if self.closed:
             times += time_entry(largest, self.end - self.base)
         with suppress(OSError):
-            self._handles.get(self.index_path).replace(index.encoded())
-            self._handles.get(self.time_path).replace(bytes(times))
+            self._create(self.index_path).replace(index.encoded())
+            self._create(self.time_path).replace(bytes(times))
         self._index = index
         self._handles.index_loaded(self)
         return index
 
-    def find_time(self, timestamp: int) -> Iterator[memoryview]:
-        """Yield the batches that may have a record at or after a time, in order."""
+    def find_time(self, timestamp: int, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield position and header of the batches from an offset on that may have a record at or after a time."""
         if self.largest_timestamp < timestamp:
             return
         entries = time_entries(self.time_path)
@@ -313,10 +328,9 @@ class Segment:
             self.reindex()
             entries = time_entries(self.time_path) or []
         start = max((offset for time, offset in entries if time < timestamp), default=0)
-        handle = self.handle
-        for position, batch in self.headers(self.position_of(self.base + start)):
+        for position, batch in self.headers(self.position_of(max(self.base + start, offset))):
             if batch.max_timestamp >= timestamp:
-                yield memoryview(handle.read(position, batch.size))
+                yield position, batch
 
     def files(self) -> list[Path]:
         """Return its files, in the order of deletion: those that can be rebuilt before the one with the records."""
@@ -324,8 +338,13 @@ class Segment:
 
     def delete(self) -> None:
         """Remove its files."""
-        for path in self.release():
+        for path in self.discard():
             path.unlink(missing_ok=True)
+
+    def discard(self) -> list[Path]:
+        """Open its files never again, for they are deleted; return them."""
+        self.deleted = True
+        return self.release()
 
     def release(self) -> list[Path]:
         """Close its files and drop its index before they are deleted or replaced; return the files."""
