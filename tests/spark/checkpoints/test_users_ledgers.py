@@ -225,7 +225,8 @@ def test_an_epoch_that_was_started_and_lost_its_offsets_is_not_planned_again(
     assert job.written() == list(range(20))
 
     # What it advises works, also with a space in the path.
-    create, restore = (shlex.split(line) for line in str(error.value.hint).splitlines() if line.startswith("    penstock"))
+    lines = str(error.value.hint).splitlines()
+    create, restore = (shlex.split(line) for line in lines if line.startswith("    penstock"))
     create_savepoint(folder(create[3]), folder(tmp_path / "savepoints"), create[5])
     restore_savepoint(folder(tmp_path / "savepoints" / restore[3]), folder(restore[5]))
     job.checkpoint = Path(restore[5])
