@@ -55,5 +55,8 @@ def test_no_secret_of_the_settings_is_on_the_command_line_of_the_jvm(
     conf: SparkConf = spark_session._conf(given, "-Xshare:auto")
     spark_session._gateway(conf, tmp_path / "log")
     assert launched == [{name: value for name, value in conf.getAll() if name not in secrets}]
-    assert launched[0].items() >= {"spark.jars": "a.jar", "spark.hadoop.x": "shown", "spark.sql.ansi.enabled": "true"}.items()
+    assert (
+        launched[0].items()
+        >= {"spark.jars": "a.jar", "spark.hadoop.x": "shown", "spark.sql.ansi.enabled": "true"}.items()
+    )
     assert dict(conf.getAll()).items() >= secrets.items(), "the session gets them"
