@@ -142,7 +142,7 @@ def _fields() -> list[Form]:
 
 TIMES = [
     *_fields(),
-    Form("date_trunc", "string timestamp", _date_trunc),
+    Form("date_trunc", "string timestamp", _date_trunc, fails=True),
     Form("trunc", "date string", _trunc),
     # These two cut towards 1970, unix_seconds rounds down.
     Form("unix_timestamp to_unix_timestamp", "timestamp", "(epoch_us({0}) // 1000000)"),
