@@ -28,11 +28,22 @@ _WEB_NAMES = re.compile(r"key|code|auth|sig|pass|pw")
 _WEB_URL = re.compile(r"https?://\S+")
 # Under these names a spec contains options of a client, not rows.
 _OPTIONS = ("options", "headers", "config", "properties", "login")
+# And under these, rows and expressions, which would be others if they were masked.
+_DATA = ("rows", "columns", "bad")
 _MARK = re.compile(r"[:=/]\*\*\*($|[@&?])")
 _NAME = r"[\w.%+-]+"
 # A value ends before closing punctuation, so that a quoted address stays quoted.
 _PAIR = re.compile(rf"""({_NAME})=('[^']*'|"[^"]*"|[^&\s]*?(?=["')\]}},;:.]*(?:[&\s]|$)))""")
-_QUOTED_PAIR = re.compile(rf"""(["'])({_NAME})\1(\s*:\s*)(b?)(["'])((?:\\.|(?!\5).)*)\5""", re.DOTALL)
+_QUOTED_PAIR = re.compile(rf"""(["'])({_NAME})\1(\s*[:=]\s*)(b?)(["'])((?:\\.|(?!\5).)*)\5""", re.DOTALL)
+# JSON as a text inside of JSON: a quote is the same mark everywhere, one escaped once more does not end the value.
+_ESCAPED_PAIR = re.compile(rf"""(?<!\\)(\\+["'])({_NAME})\1(\s*:\s*)\1((?:(?!(?<!\\)\1).)+)(?<!\\)\1""", re.DOTALL)
+_SPACED_PAIR = re.compile(rf"""({_NAME})(\s+=\s*|\s*=\s+)(["'])((?:\\.|(?!\3).)+)\3""")
+# Parts of a connection string, such as Azure's AccountKey; what comes first has no separator before it.
+_PART = re.compile(r"""(?<=;)([\w. ]+)=([^;\s"']+)""")
+# A name with a dot is an option; one without may be a column.
+_OPTION_TUPLE = re.compile(r"""(\((["'])([\w-]+(?:\.[\w-]+)+)\2,\s*)(["'])((?:\\.|(?!\4).)+)\4(?=\))""")
+_OPTION_LINE = re.compile(r"^(\s*)([\w-]+(?:\.[\w-]+)+)(:\s+)\S+(?=\s*$)", re.MULTILINE)
+_LOGIN_HEADER = re.compile(r"(?i)\b((?:proxy-)?authorization:\s*(?:(?:basic|bearer|digest|token)\s+)?)[^\s\"',]+")
 _USERINFO = re.compile(r"([A-Za-z][\w+.-]*://)([^:@/\s]*)(:)?(?(3)(\S*))@")
 _BARE_USERINFO = re.compile(r"^(?!\w+://)([^:@\s]*:)\S*(?=@)")
 _KEY_BEGIN, _KEY_END = (rf"-----{mark} [A-Z ]*PRIVATE KEY(?: BLOCK)?-----" for mark in ("BEGIN", "END"))
@@ -46,7 +57,7 @@ _KEY_LINE, _LONG_KEY_LINE = (
 )
 _MOST_KEY_LINES = 300
 # A text without any of these has nothing to mask, as most have: logs and lists of jobs are long.
-_MARKS = ("=", ":", "-----")
+_MARKS = ("=", ":", "-----", "('", '("')
 # Services whose URLs are secrets: anyone who knows the path can post.
 _SECRET_PATH = re.compile(
     r"(https?://(?:hooks\.slack\.com|(?:\w+\.)?discord(?:app)?\.com|[\w.-]+\.webhook\.office\.com|api\.telegram\.org)/)"
@@ -79,7 +90,11 @@ def masked_text(text: str) -> str:
         return text
     hidden = _SECRET_PATH.sub(rf"\1{HIDDEN}", _USERINFO.sub(_userinfo, text))
     hidden = _WEB_URL.sub(lambda found: _PAIR.sub(_web_pair, found[0]), hidden)
+    hidden = _PART.sub(_pair, hidden)
     hidden = _QUOTED_PAIR.sub(_quoted_pair, _PAIR.sub(_pair, hidden))
+    hidden = _ESCAPED_PAIR.sub(_escaped_pair, _SPACED_PAIR.sub(_spaced_pair, hidden))
+    hidden = _OPTION_LINE.sub(_option_line, _OPTION_TUPLE.sub(_option_tuple, hidden))
+    hidden = _LOGIN_HEADER.sub(rf"\1{HIDDEN}", hidden)
     return _PEM.sub(rf"\1{HIDDEN}\2", hidden)
 
 
@@ -135,21 +150,21 @@ def has_login(url: str) -> bool:
 def masked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options without the values of those that are secret by their name, and without secrets in the others.
 
-    >>> masked_options({"sasl.username": "ada", "sasl.password": "abc"})
-    {'sasl.username': 'ada', 'sasl.password': '***'}
+    >>> masked_options({"sasl.username": "ada", "sasl.password": "abc", "ssl": {"key": {"password": 5}}})
+    {'sasl.username': 'ada', 'sasl.password': '***', 'ssl': {'key': {'password': '***'}}}
     """
-    return {name: HIDDEN if value and is_secret(name) else _masked_address(value) for name, value in options.items()}
+    return {name: _masked_value(str(name), value, in_options=True) for name, value in options.items()}
 
 
 def masked_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a connector's `spec()` with its secrets masked: in addresses, and by the names of options.
+    """Return a connector's `spec()` with its secrets masked, however deep: in addresses, and by the names of options.
 
     Rows and expressions that a spec contains stay as they are: masked, they would be others.
 
     >>> masked_spec({"kind": "crm", "url": "https://a/?token=abc", "rows": [{"token": "x"}]})
     {'kind': 'crm', 'url': 'https://a/?token=***', 'rows': [{'token': 'x'}]}
     """
-    return {name: _masked_option(name, value) for name, value in spec.items()}
+    return {name: _masked_value(str(name), value) for name, value in spec.items()}
 
 
 def without(text: str, secrets: Iterable[str | None]) -> str:
@@ -184,17 +199,31 @@ def refuse_masked(spec: Mapping[str, Any], what: str) -> None:
 
 def _masked_at(spec: Mapping[str, Any]) -> str | None:
     for name, value in spec.items():
-        if name in _OPTIONS and isinstance(value, Mapping) and (found := _masked_at(value)):
-            return f"{name}: {found}"
-        if value == HIDDEN or (isinstance(value, str) and _MARK.search(value)):
-            return str(name)
+        if name not in _DATA and (found := _masked_in(str(name), value)):
+            return found
     return None
 
 
-def _masked_option(name: str, value: Any) -> Any:
-    if name in _OPTIONS and isinstance(value, Mapping):
-        return masked_options(value)
-    return HIDDEN if value and is_secret(name) and isinstance(value, str) else _masked_address(value)
+def _masked_in(name: str, value: Any) -> str | None:
+    if isinstance(value, Mapping):
+        return f"{name}: {found}" if (found := _masked_at(value)) else None
+    if isinstance(value, (list, tuple)):
+        return next((found for part in value if (found := _masked_in(name, part))), None)
+    return name if value == HIDDEN or (isinstance(value, str) and _MARK.search(value)) else None
+
+
+def _masked_value(name: str, value: Any, *, in_options: bool = False) -> Any:
+    """Mask a value of this name. Outside of options a number is no secret: `max_tokens` counts."""
+    if name in _DATA and not in_options:
+        return value
+    if value and (in_options or isinstance(value, str)) and is_secret(name):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        inner = in_options or name in _OPTIONS
+        return {key: _masked_value(str(key), part, in_options=inner) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_masked_value(name, part, in_options=in_options) for part in value]
+    return _masked_address(value)
 
 
 def _masked_address(value: Any) -> Any:
@@ -222,3 +251,21 @@ def _web_pair(found: re.Match[str]) -> str:
 def _quoted_pair(found: re.Match[str]) -> str:
     quote, name, colon, _, around, value = found.groups()
     return f"{quote}{name}{quote}{colon}{around}{HIDDEN}{around}" if value and is_secret(name) else found[0]
+
+
+def _spaced_pair(found: re.Match[str]) -> str:
+    name, equals, quote, _ = found.groups()
+    return f"{name}{equals}{quote}{HIDDEN}{quote}" if is_secret(name) else found[0]
+
+
+def _escaped_pair(found: re.Match[str]) -> str:
+    quote, name, colon, _ = found.groups()
+    return f"{quote}{name}{quote}{colon}{quote}{HIDDEN}{quote}" if is_secret(name) else found[0]
+
+
+def _option_tuple(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[4]}{HIDDEN}{found[4]}" if is_secret(found[3]) else found[0]
+
+
+def _option_line(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}{found[3]}{HIDDEN}" if is_secret(found[2]) else found[0]

@@ -180,7 +180,7 @@ def _sections(path: Path, profile: str | None) -> list[tuple[str, Mapping[str, A
 def _section(given: object, where: str) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(given, Mapping):
         message = f"{where}: {given!r} is not a section"
-        raise UnknownSetting(message, hint=choices("settings", NAMES))
+        raise UnknownSetting(masked_text(message), hint=choices("settings", NAMES))
     return where, given
 
 
@@ -213,11 +213,13 @@ def _known(given: Mapping[str, Any], valid: Collection[str], where: str, label: 
     for name in given:
         if name not in valid:
             message = f"{where}: unknown {label.removesuffix('s')} '{name}'"
-            raise UnknownSetting(message, hint=choices(label, valid, name))
+            raise UnknownSetting(masked_text(message), hint=choices(label, valid, name))
 
 
 def _wrong(name: str, value: object, where: str, expected: str) -> UnknownSetting:
-    return UnknownSetting(masked_text(f"{where}: {name} = {value!r} is not {expected}"))
+    """Return the error of a value that is wrong; it may be a secret in the wrong place, or of a wrong kind."""
+    shown = masked_options({name: value})[name]
+    return UnknownSetting(masked_text(f"{where}: {name} = {shown!r} is not {expected}"))
 
 
 def _text(name: str, value: object, where: str) -> str:
@@ -233,7 +235,7 @@ def _maybe_text(name: str, value: object, where: str) -> str | None:
 def _one_of(*valid: str) -> Callable[[str, object, str], str]:
     def read(name: str, value: object, where: str) -> str:
         if value not in valid:
-            message = f"{where}: {name} = {value!r} is not a choice"
+            message = f"{where}: {name} = {masked_text(repr(value))} is not a choice"
             raise UnknownSetting(message, hint=choices("choices", valid, str(value)))
         return str(value)
 

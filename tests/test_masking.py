@@ -106,6 +106,18 @@ def test_secrets_of_other_clients_are_known_by_their_names() -> None:
         ('{"client_secret": "Hunt\\"er-2"}', '{"client_secret": "***"}'),
         ('required username="ada" password="Hunter-2";', 'required username="ada" password=***;'),
         (f"{BEGIN}\nHunter-2\n{END}", f"{BEGIN}***{END}"),
+        ('password = "Hunt er-2"', 'password = "***"'),
+        ('"spark.x.secret.key" = "Hunter-2"', '"spark.x.secret.key" = "***"'),
+        ("AccountName=a;AccountKey=Hunter-2==;EndpointSuffix=core", "AccountName=a;AccountKey=***;EndpointSuffix=core"),
+        ("[('sasl.password', 'Hunter-2')]", "[('sasl.password', '***')]"),
+        ("a\n  sasl.password: Hunter-2\nb", "a\n  sasl.password: ***\nb"),
+        ("authorization: Bearer Hunter-2", "authorization: Bearer ***"),
+        (r'"{\"password\": \"Hunt\\\"er-2\", \"n\": \"1\"}"', r'"{\"password\": \"***\", \"n\": \"1\"}"'),
+        ("a.token = b.token AND x = 'token'", "a.token = b.token AND x = 'token'"),
+        ("key=('token', 'symbol')", "key=('token', 'symbol')"),
+        ("aggregate 'token': unknown column 'x'", "aggregate 'token': unknown column 'x'"),
+        ("password: string", "password: string"),
+        ("jobs.token: unknown column", "jobs.token: unknown column"),
         ("kafka://a:1?ca=ca.pem&key=client.key", "kafka://a:1?ca=ca.pem&key=client.key"),
         ("/in/a.csv:12: price='x@y'", "/in/a.csv:12: price='x@y'"),
         ("s3://lake/a:b@c", "s3://lake/a:b@c"),
@@ -153,6 +165,34 @@ def test_rows_and_expressions_in_a_spec_stay_as_they_are() -> None:
         "token": "***",
     }
     assert masked_options({"password": "", "x": 1}) == {"password": "", "x": 1}
+    assert masked_spec({"max_tokens": 5, "to": {"max_tokens": 5}}) == {"max_tokens": 5, "to": {"max_tokens": 5}}
+
+
+NESTED = {
+    "auth": {"user": "ada", "password": SECRET},
+    "servers": [f"kafka://ada:{SECRET}@a:1"],
+    "to": [{"tokens": [SECRET], "options": {"pin": {"api_key": 5}}}],
+}
+
+
+class Crm(ps.Sink):
+    """A sink of a user's own."""
+
+    guarantee = "at_least_once"
+    name = "crm"
+
+    def spec(self) -> dict[str, object]:
+        return {"kind": "crm", "name": "crm", **NESTED}
+
+
+@pytest.mark.parametrize(("part", "where"), [("auth", "auth: password"), ("servers", "servers"), ("to", "to: tokens")])
+def test_secrets_deep_in_a_spec_are_masked_and_such_a_plan_is_refused(part: str, where: str) -> None:
+    shown = masked_spec({"name": "crm", part: NESTED[part]})
+    assert SECRET not in repr(shown)
+    with pytest.raises(SettingsError, match=f"'crm': secrets are not kept in plans, and its {where} had one"):
+        sink_from_spec(shown)
+    assert masked_spec(NESTED)["to"][0]["options"] == {"pin": {"api_key": "***"}}
+    assert SECRET not in ps.Pipeline("p", ps.from_items([{"n": 1}], "n bigint").to(Crm())).to_json()
 
 
 def ways_out(sink: Sink) -> list[str]:

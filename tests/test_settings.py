@@ -160,6 +160,33 @@ def test_a_wrong_value_names_the_file_the_key_and_what_is_expected(line: str, sa
     assert f"penstock.toml [settings]: {said}" in refused()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[profiles]\nprod = "postgresql://ada:Hunter-2@db/shop"',
+        'settings = "kafka://ada:Hunter-2@a:1"',
+        '[settings]\nstate = "postgresql://ada:Hunter-2@db/shop"',
+        '[settings]\nkafka_reader = "kafka://ada:Hunter-2@a:1"',
+        '[settings]\n"postgresql://ada:Hunter-2@db/shop" = 1',
+        '"postgresql://ada:Hunter-2@db/shop" = 1',
+        '[settings.spark]\n"spark.x.secret.key" = [12345678]',
+        '[settings.spark]\n"spark.x.password" = ["Hunter-2"]',
+        '[settings.spark]\n"spark.x" = [{ password = ["Hunter-2", 12345678] }]',
+    ],
+)
+def test_an_error_shows_no_secret_that_is_in_the_wrong_place(text: str) -> None:
+    toml(text)
+    for profile in (None, "prod"):
+        said = refused(profile) if profile or "profiles" not in text else ""
+        assert "Hunter" not in said
+        assert "12345678" not in said
+
+
+def test_an_error_shows_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", "postgresql://ada:Hunter-2@db")
+    assert "PENSTOCK_STATE = 'postgresql://ada:***@db' is not a choice" in refused()
+
+
 def test_a_wrong_variable_is_named_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_LANE", "native")
     assert refused().startswith("environment: PENSTOCK_LANE = 'native' is not a choice\n  choices: auto, spark")

@@ -15,9 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.formats.json.encodings import json_number
-from penstock.rejected.wide_times import DAY_US, wide_text
-
-_OUT_OF_RANGE = (ValueError, OverflowError, pa.ArrowException)
+from penstock.connectors.formats.wide_times import OUT_OF_RANGE, python_values
 
 
 @dataclass(frozen=True)
@@ -55,39 +53,19 @@ def row_json(row: dict[str, Any]) -> str:
     return json.dumps(_plain(row), default=_text, ensure_ascii=False)
 
 
-def row_dicts(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as Python has them; times that Python cannot have, before year 1 or after 9999, as text."""
-    columns = [_values(column) for column in rows.columns]
-    return [dict(zip(rows.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
+def batch_dicts(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as Python has them, as `row_dicts` does."""
     try:
-        found: list[Any] = column.to_pylist()
-    except _OUT_OF_RANGE:
-        found = [_value(one) for one in column]
+        found: list[dict[str, Any]] = rows.to_pylist()
+    except OUT_OF_RANGE:
+        found = row_dicts(pa.Table.from_batches([rows]))
     return found
 
 
-def _value(one: pa.Scalar) -> Any:
-    """Return a value; if a time in it is out of range, that time alone is text."""
-    try:
-        return one.as_py()
-    except _OUT_OF_RANGE:
-        if isinstance(one, pa.StructScalar):
-            return {name: _value(part) for name, part in one.items()}
-        if isinstance(one, pa.MapScalar):
-            return [(_value(pair["key"]), _value(pair["value"])) for pair in one.values]
-        if isinstance(one, pa.ListScalar):
-            return [_value(part) for part in one.values]
-        return _wide(one)
-
-
-def _wide(one: pa.Scalar) -> str:
-    if pa.types.is_date(one.type):
-        return wide_text(one.cast(pa.int32()).as_py() * DAY_US).partition("T")[0]
-    zone = "Z" if one.type.tz else ""
-    return wide_text(one.cast(pa.timestamp("us", one.type.tz)).cast(pa.int64()).as_py()) + zone
+def row_dicts(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as Python has them; times that Python cannot have, before year 1 or after 9999, as text."""
+    columns = [python_values(column) for column in rows.columns]
+    return [dict(zip(rows.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def identified(rows: Iterable[RejectedRow]) -> list[tuple[str, RejectedRow]]:

@@ -29,13 +29,13 @@ from penstock.connectors.formats.csv.options import CsvOptions
 from penstock.connectors.formats.csv.writer import header_line
 from penstock.connectors.formats.json.encodings import from_base64
 from penstock.connectors.formats.lines import first_bytes, recoded
+from penstock.connectors.formats.wide_times import DAY_US, wide_us
 from penstock.connectors.topics.ledger import Entry, SinkPartition
 from penstock.connectors.topics.payloads import payloads
 from penstock.connectors.topics.producers import TransactionalWriter
 from penstock.connectors.topics.source import TopicSource
 from penstock.contracts import Source
 from penstock.errors import CannotReplay
-from penstock.rejected.wide_times import DAY_US, wide_us
 from penstock.schema import Schema
 from penstock.storage.file_names import source_folder
 from penstock.storage.folders import Folder, LocalFolder

@@ -17,7 +17,7 @@ from penstock.schema import Schema
 SCHEMA = Schema(
     "s string, t string, y tinyint, z tinyint, h smallint, l smallint, i int, j int, b bigint, c bigint,"
     " r float, q float, d double, e double,"
-    " m decimal(10,2), n decimal(12,4), v decimal(18,6), w decimal(30,10),"
+    " m decimal(10,2), n decimal(12,4), v decimal(18,6), w decimal(30,10), x decimal(38,2),"
     " f boolean, g boolean, ts timestamp, us timestamp, dt date, du date, k string"
 )
 TINY, SMALL, INT, BIG = 2**7, 2**15, 2**31, 2**63
@@ -109,6 +109,8 @@ VALUES: dict[str, Sequence[Any]] = {
     "n": money(12, 4),
     "v": money(18, 6),
     "w": money(30, 10),
+    # Spark rounds some results to 34 digits, as Java does.
+    "x": [*money(38, 2), Decimal(f"{'1234567890' * 4}"[:38]).scaleb(-2), Decimal(f"-{'9' * 35}E-2")],
     **dict.fromkeys(("f", "g"), BOOLEANS),
     **dict.fromkeys(("ts", "us"), MOMENTS),
     **dict.fromkeys(("dt", "du"), DATES),
@@ -192,7 +194,8 @@ CASES = {
         cast(NULL as int); cast('2024-02-29' as date); cast(i as int); cast(5 as bigint); cast(1.5 as double);
         try_cast(i as string); cast(w as decimal(20,2));
         cast(v as decimal(38,18)); cast(w as string); cast(v as string); cast(w as bigint); cast(v as int);
-        cast(w as decimal(38,0))
+        cast(w as decimal(38,0)); +i; +d; +m; positive(y); positive(r); +x; - +i; ceil(x); floor(x); round(x);
+        round(x, 1); negative(cast(m as decimal(34,2))); x > m; coalesce(x, 0.5); nullif(x, x)
     """),
     "texts": _cases(r"""
         length(s); char_length(s); character_length(t); len(s); octet_length(s); concat(s, t); s || '-' || t;
@@ -260,6 +263,7 @@ def random_rows(seed: int, count: int = 60) -> pa.Table:
         "decimal(12,4)": lambda: Decimal(f"{chance.randrange(-(10**12) + 1, 10**12)}E-4"),
         "decimal(18,6)": lambda: Decimal(f"{chance.randrange(-(10**18) + 1, 10**18)}E-6"),
         "decimal(30,10)": lambda: Decimal(f"{chance.randrange(-(10**30) + 1, 10**30)}E-10"),
+        "decimal(38,2)": lambda: Decimal(f"{chance.randrange(-(10**38) + 1, 10**38)}E-2"),
         "boolean": lambda: chance.random() < 0.5,
         "timestamp": lambda: FIRST + timedelta(microseconds=chance.randrange(YEARS_US)),
         "date": lambda: FIRST.date() + timedelta(microseconds=chance.randrange(YEARS_US)),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.native import fallible_expressions as native
 from penstock.native import translate as planning
 from penstock.native.engine import connection, share_subexpressions
+from penstock.native.translate import expression
 from penstock.plan.translation.fallibility import can_fail, probes
 from penstock.schema import Schema
 from tests.native.expressions import CASES, SCHEMA, edges, random_rows
@@ -32,6 +33,19 @@ def test_what_is_taken_for_safe_fails_on_no_row(group: str) -> None:
     for sql in CASES[group]:
         reasons = in_duckdb([sql], rows, always=True)[0]
         assert can_fail(sql, SCHEMA) or not any(reasons), sql
+
+
+@pytest.mark.parametrize("unit", ["microsecond", "hour", "day", "week", "year"])
+def test_a_time_near_the_ends_is_cut_as_any_other_or_fails(unit: str) -> None:
+    sql, schema, first = f"date_trunc('{unit}', ts)", Schema("ts timestamp"), -9_223_372_022_400_000_000
+    given = [-(2**63), -(2**63) + 1, first - 3_600_000_000, first - 1, first + 40_000_000_000_000, 0, 2**63 - 1]
+    rows = pa.table({"ts": pa.array(given, pa.int64()).cast(pa.timestamp("us", "UTC"))})
+    connection().register("rows", rows)
+    found = connection().sql(f"SELECT epoch_us(TRY({expression(sql, schema)})) AS x FROM rows").fetchall()
+    cut = [x for (x,) in found]
+    assert [x is None for x in cut] == [True, True, True, True, False, False, True]
+    assert all(0 <= us - x < 366 * 86_400_000_000 for us, x in zip(given, cut, strict=True) if x is not None)
+    assert can_fail(sql, schema)
 
 
 @pytest.mark.parametrize("group", FALLIBLE)
@@ -117,6 +131,21 @@ def in_spark(spark: SparkSession, cases: list[str], rows: pa.Table) -> list[Reas
         ("m + m", []),
         ("s = 'x' OR upper(s) LIKE 'A%'", []),
         ("ts > '2026-01-01'", []),
+        ("ts > DATE '2026-01-01'", []),
+        ("ts > to_date(ts)", ["ts > to_date(ts)"]),
+        ("CAST(to_date(ts) AS timestamp)", ["CAST(to_date(ts) AS timestamp)"]),
+        ("date_trunc('week', ts)", ["date_trunc('week', ts)"]),
+        ("+s", ["+s"]),
+        ("+a", []),
+        ("-m", []),
+        ("-cast(m AS decimal(38,2))", ["-cast(m AS decimal(38,2))"]),
+        ("a / 1e-400", ["a / 1e-400"]),
+        ("a / 1e-300", []),
+        ("try_parse_url(s, 'QUERY', 'q')", []),
+        ("try_parse_url(s, 'QUERY', '(')", ["try_parse_url(s, 'QUERY', '(')"]),
+        ("try_parse_url(s, 'QUERY', s)", ["try_parse_url(s, 'QUERY', s)"]),
+        ("try_variant_get(try_parse_json(s), '$.a[0]', 'int')", []),
+        ("try_variant_get(try_parse_json(s), s, 'int')", ["try_variant_get(try_parse_json(s), s, 'int')"]),
         ("transform(l, x -> x / 0)", ["transform(l, x -> x / 0)"]),
     ],
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -197,17 +198,23 @@ def read_back(path: Path, schema: Schema, format: str, options: CsvOptions) -> t
 
 
 def compare(rows: dict[int, Any], bad: dict[int, str], batch: pa.RecordBatch) -> None:
-    """Check that each row is as it was, or rejected because of its date."""
-    written = plain(batch)
-    assert rows == {n: row for n, row in written.items() if n in rows}
-    assert set(written) - set(rows) == set(bad)
-    assert set(bad) <= outside_of_the_calendar(batch)
+    """Check that each row is as it was."""
+    assert (rows, bad) == (plain(batch), {})
+
+
+def readable(batch: pa.RecordBatch, write: Callable[[pa.RecordBatch], object]) -> pa.RecordBatch:
+    """Return the rows that csv and json can hold, and check that the others are refused."""
+    outside = outside_of_the_calendar(batch)
+    if not outside:
+        return batch
+    with pytest.raises(SinkFailed, match="is before year 1 or after 9999"):
+        write(batch)
+    return batch.filter(pa.array([n not in outside for n in range(batch.num_rows)], pa.bool_()))
 
 
 def write(path: Path, format: str, batch: pa.RecordBatch, options: CsvOptions) -> None:
-    writer = open_writer(format, str(path), batch.schema, options)
-    writer.write_batch(batch)
-    writer.close()
+    with contextlib.closing(open_writer(format, str(path), batch.schema, options)) as writer:
+        writer.write_batch(batch)
 
 
 DIALECTS = (
@@ -236,10 +243,9 @@ FEW = hypothesis_settings(max_examples=20, deadline=None, suppress_health_check=
 def test_csv_is_read_as_it_was_written(tmp_path_factory: Any, table: Any, options: CsvOptions) -> None:
     schema, batch = table
     path = tmp_path_factory.mktemp("csv") / "rows.csv"
+    batch = readable(batch, lambda rows: write(path, "csv", rows, options))
     write(path, "csv", batch, options)
-    rows, bad = read_back(path, schema, "csv", options)
-    compare(rows, bad, batch)
-    assert all("cannot be read as" in why for why in bad.values())
+    compare(*read_back(path, schema, "csv", options), batch)
 
 
 @FEW
@@ -260,11 +266,11 @@ def test_duckdb_reads_the_texts_and_nulls_of_our_csv(tmp_path_factory: Any, tabl
 def test_json_is_read_as_it_was_written_and_is_json(tmp_path_factory: Any, table: Any) -> None:
     schema, batch = table
     path = tmp_path_factory.mktemp("json") / "rows.json"
+    batch = readable(batch, lambda rows: write(path, "json", rows, CsvOptions()))
     write(path, "json", batch, CsvOptions())
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    assert [json.loads(line, parse_constant=_refuse)["n"] for line in lines] == list(range(batch.num_rows))
-    rows, bad = read_back(path, schema, "json", CsvOptions())
-    compare(rows, bad, batch)
+    assert [json.loads(line, parse_constant=_refuse)["n"] for line in lines] == batch.column(0).to_pylist()
+    compare(*read_back(path, schema, "json", CsvOptions()), batch)
 
 
 def _refuse(name: str) -> None:
@@ -287,6 +293,7 @@ def test_parquet_is_read_as_it_was_written_also_by_duckdb(tmp_path_factory: Any,
 @given(st.tuples(tables(VALUES), st.just("csv")) | st.tuples(tables(VALUES | NESTED), st.just("json")))
 def test_payloads_of_a_topic_are_read_as_they_were_written(payload: Any) -> None:
     (schema, batch), format = payload
+    batch = readable(batch, lambda rows: payloads(rows, format))
     written = [text.encode() if isinstance(text, str) else text for text in payloads(batch, format)]
     records = pa.RecordBatch.from_arrays(
         [pa.array(range(len(written))), pa.array(written, pa.binary()), pa.array([0] * len(written))],

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from penstock.connectors.formats.arrow_types import to_microseconds
 from penstock.connectors.formats.parsers import not_text, null_violations, without
+from penstock.connectors.formats.wide_times import python_values
 from penstock.contracts import Rejected
 from penstock.errors import SourceFailed
 from penstock.schema import Field, Schema, from_arrow, spark_type
@@ -90,7 +91,7 @@ def _bytes(column: pa.Array) -> list[bytes | None]:
 def _as_json(batch: pa.RecordBatch, row: int) -> bytes:
     """Return a row as it would be written to be read by people; bytes that are no text are escaped."""
     whole = batch.slice(row, 1)
-    values = {name: _bytes(whole.column(name)) or whole.column(name).to_pylist() for name in batch.schema.names}
+    values = {name: _bytes(whole.column(name)) or python_values(whole.column(name)) for name in batch.schema.names}
     return json.dumps({name: value for name, (value,) in values.items()}, default=_written).encode()
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.formats.epoch_times import NUMBER, ZONED, instants_of_text
+from penstock.connectors.formats.wide_times import wide_texts
 
 NAIVE = pa.timestamp("us")
 TRUE, FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
@@ -146,7 +147,14 @@ def _look(kind: pa.DataType) -> str:
 
 
 def iso(times: pa.Array) -> pa.Array:
-    """Return times as ISO-8601 text, with Z if they are instants."""
+    """Return times or dates as ISO-8601 text, with Z if they are instants.
+
+    A year before 1 or after 9999 is signed: Arrow would write some of them as no time.
+    """
+    if (wide := wide_texts(times)) is not None:
+        return wide
+    if pa.types.is_date(times.type):
+        return times.cast(pa.string())
     # Arrow looks the zone up for each value: without it, this is ten times as fast.
     text = times.cast(pa.timestamp(times.type.unit)).cast(pa.string())
     text = pc.replace_substring(text, " ", "T", max_replacements=1)

@@ -13,6 +13,7 @@ from penstock.connectors.formats.csv.options import CsvOptions
 from penstock.connectors.formats.csv.writer import CsvFile
 from penstock.connectors.formats.json.type_conversion import holds_interval, holds_nested_key
 from penstock.connectors.formats.json.writer import json_documents
+from penstock.connectors.formats.wide_times import refuse_wide
 from penstock.errors import BadSchema
 from penstock.schema import Schema
 
@@ -95,6 +96,7 @@ class JsonFile:
         """Add rows."""
         if not batch.num_rows:
             return
+        refuse_wide(batch, "json")
         lines = json_documents(batch, "}\n")
         self._file.write(pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "")[0].as_buffer())
 

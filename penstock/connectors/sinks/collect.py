@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.contracts import Epoch, Sink
+from penstock.rejected.rows import batch_dicts
 
 
 def to_ipc(batches: Iterable[pa.RecordBatch]) -> bytes:
@@ -44,7 +45,7 @@ class CollectSink(Sink):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """All rows as dicts, epoch by epoch; times are aware and in UTC."""
+        """All rows as dicts, epoch by epoch; times are aware and in UTC, those that Python cannot have are text."""
         return [row for _, rows in sorted(self._epochs.values(), key=lambda e: e[0]) for row in rows]
 
     @property
@@ -59,7 +60,7 @@ class CollectSink(Sink):
     def commit(self, epoch: Epoch, tokens: Sequence[Any]) -> None:
         """Add the rows, unless the epoch was added before."""
         if not self.committed(epoch):
-            rows = [row for token in tokens for batch in from_ipc(token) for row in batch.to_pylist()]
+            rows = [row for token in tokens for batch in from_ipc(token) for row in batch_dicts(batch)]
             self._epochs[epoch.id] = (epoch.number, rows)
             self._newest[epoch.lineage, epoch.sink] = epoch
 

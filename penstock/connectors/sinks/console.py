@@ -12,6 +12,7 @@ from rich.text import Text
 
 from penstock.connectors.sinks.collect import from_ipc, to_ipc
 from penstock.contracts import Epoch, Sink
+from penstock.rejected.rows import batch_dicts
 
 MOST = 20
 
@@ -52,7 +53,7 @@ class ConsoleSink(Sink):
         count = sum(count for _, count in tokens)
         if not count:
             return
-        rows = [row for data, _ in tokens for batch in from_ipc(data) for row in batch.to_pylist()]
+        rows = [row for data, _ in tokens for batch in from_ipc(data) for row in batch_dicts(batch)]
         console = Console()
         console.print(_table(f"{epoch.sink}, epoch {epoch.number}", rows[:MOST]))
         if count > MOST:

@@ -86,14 +86,12 @@ def python_rows(batch: pa.RecordBatch, schema: Schema) -> Iterable[tuple[Any, ..
 
 def _values(column: pa.Array, name: str) -> pa.Array:
     kind = column.type
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return iso(column)
     if pa.types.is_duration(kind):
         return column.cast(pa.int64())
     if pa.types.is_decimal(kind):
         return decimal_text(column)
-    if pa.types.is_date(kind):
-        return column.cast(pa.string())
     if pa.types.is_nested(kind):
         return pc.if_else(pc.is_valid(column), json_text(column), None)
     if pa.types.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():

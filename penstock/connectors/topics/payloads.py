@@ -13,6 +13,7 @@ from penstock.connectors.formats.csv.options import CsvOptions
 from penstock.connectors.formats.csv.writer import csv_lines
 from penstock.connectors.formats.json.writer import json_documents
 from penstock.connectors.formats.parsers import Parser, not_text, null_violations, parser, without
+from penstock.connectors.formats.wide_times import refuse_wide
 from penstock.connectors.formats.writers import refuse_types
 from penstock.contracts import ROW_KEY, ROW_REMOVED, Rejected
 from penstock.errors import BadSchema, BadValue, choices, one_of
@@ -179,4 +180,7 @@ def payloads(batch: pa.RecordBatch, format: str, options: CsvOptions | None = No
         return list(batch.column(0).to_pylist())
     if not batch.num_rows:
         return []
-    return list(json_documents(batch).to_pylist()) if format == "json" else csv_lines(batch, options)
+    if format != "json":
+        return csv_lines(batch, options)
+    refuse_wide(batch, "json")
+    return list(json_documents(batch).to_pylist())

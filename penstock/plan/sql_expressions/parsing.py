@@ -26,6 +26,18 @@ _LIST_STARTS = (TokenType.COMMA, TokenType.L_PAREN)
 _LIST_ENDS = (TokenType.COMMA, TokenType.R_PAREN)
 
 
+def _positive(parser: SparkParser) -> exp.Expr | None:
+    """Read `+x` as `positive(x)`, which converts a text to a number; sqlglot would leave the sign out."""
+    operand = parser._parse_unary()
+    inner = operand.unnest() if operand is not None else None
+    if inner is None or isinstance(inner, exp.Neg) or (isinstance(inner, exp.Literal) and not inner.is_string):
+        return operand
+    return exp.Anonymous(this="positive", expressions=[operand])
+
+
+_UNARY = {**SparkParser.UNARY_PARSERS, TokenType.PLUS: _positive}
+
+
 class Doubling(Spark):
     """Spark SQL in which a doubled quote inside a string is one quote; sqlglot takes it for two strings."""
 
@@ -45,6 +57,7 @@ class Verbatim(Doubling):
         """Only calls with keywords among their arguments have a form of their own."""
 
         FUNCTIONS: ClassVar = {}
+        UNARY_PARSERS: ClassVar = _UNARY
         FUNCTION_PARSERS: ClassVar = {
             name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in _KEYWORD_CALLS
         }
@@ -59,6 +72,7 @@ class Translatable(Doubling):
     class Parser(SparkParser):
         """ANY is not a quantifier."""
 
+        UNARY_PARSERS: ClassVar = _UNARY
         NO_PAREN_FUNCTION_PARSERS: ClassVar = {
             name: parse for name, parse in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name != "ANY"
         }

@@ -47,7 +47,7 @@ _SAFE = (
 # Functions of numbers that give NaN, infinity or null where they have no result; a text would be converted first.
 _MATH = (
     *("exp", "expm1", "ln", "log", "log2", "log10", "log1p", "pow", "power", "sqrt", "cbrt", "degrees", "radians"),
-    *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "isnan", "nanvl"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "isnan", "nanvl", "positive"),
 )
 _READERS = (
     "to_timestamp",
@@ -59,7 +59,15 @@ _READERS = (
     "to_number",
     "from_csv",
 )
+# Functions that try all that they do.
+_TRIED = (
+    *("try_add", "try_subtract", "try_multiply", "try_divide", "try_mod", "try_sum", "try_avg", "try_to_binary"),
+    *("try_to_number", "try_url_decode", "try_parse_json", "try_validate_utf8", "try_aes_decrypt"),
+)
+# Functions that try to read a value, but not the key by which they do: which one is right for certain, and where it is.
+_PATTERNS = {"try_parse_url": (r"\w+", 2), "try_variant_get": (r"\$(\.[A-Za-z_]\w*|\[\d{1,9}\])*", 1)}
 _TRY_READERS = ("try_to_date", "try_to_timestamp", "try_to_time")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _PLAIN = (exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.RawString)
 _LOGIC = (exp.And, exp.Or, exp.Not, exp.Is, exp.Paren, exp.Alias, exp.Dot)
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between, exp.In)
@@ -185,7 +193,10 @@ class _Failures:
         for group in alike(tree):
             kinds = self.inference.types_of(group)
             kind = common(kinds)
-            if kind is None or not all(_never_fails(one, kind) for one in kinds):
+            if kind is None:
+                return _CONVERTED
+            pairs = zip(group, kinds, strict=True)
+            if not all(_never_fails(one, kind) or _is_plain_date(part, kind) for part, one in pairs):
                 return _CONVERTED
         return None
 
@@ -212,17 +223,29 @@ class _Failures:
             return None if _takes_as_they_are(name, kinds) else _CONVERTED
         if name == "element_at":
             return _RANGE if kinds[0].name == "array" else _CONVERTED if kinds[1] != kinds[0].parts[0] else None
-        if name == "abs":
+        if name in ("abs", "negative"):
             return _OVERFLOW
         return _PARSED if name in _READERS else f"{name}() does not take these values"
 
     def _tried(self, name: str, tree: exp.Expr) -> str | None:
         """Return why a `try_` function can fail after all: they do not try everything."""
-        if name == "try_element_at" and self.inference.type_of(tree.expressions[0]).name == "array":
-            return None if Part("", VOID, tree.expressions[1]).number else "the index is 0"
-        if name in _TRY_READERS and not all(map(_is_time_format, tree.expressions[1:])):
-            return "the format is not one"
-        return None if len(tree.expressions) <= 3 else f"{name}() does not take these values"
+        given = tree.expressions
+        if name == "try_element_at":
+            kinds = self.inference.types_of(given)
+            if kinds[0].name == "array":
+                return None if Part("", VOID, given[1]).number else "the index is 0"
+            return None if kinds[1] == kinds[0].parts[0] else _CONVERTED
+        if name in _TRY_READERS:
+            return None if all(map(_is_time_format, given[1:])) else "the format is not one"
+        if name in _PATTERNS:
+            pattern, at = _PATTERNS[name]
+            return None if all(_is_literal(one, pattern) for one in given[at : at + 1]) else "the key is not one"
+        return None if name in _TRIED and len(given) <= 3 else f"{name}() does not take these values"
+
+
+def _is_literal(tree: exp.Expr, pattern: str) -> bool:
+    """Whether a text is written out, and of a form."""
+    return isinstance(tree, exp.Literal) and tree.is_string and re.fullmatch(pattern, tree.name, re.ASCII) is not None
 
 
 def _is_time_format(tree: exp.Expr) -> bool:
@@ -254,10 +277,11 @@ def _divided(sign: str, kind: Type | None, divisor: exp.Expr) -> str | None:
 
 
 def _is_not_zero(divisor: exp.Expr) -> bool:
-    """Whether a divisor is a number that is written out, or `nullif(x, 0)`."""
+    """Whether a divisor is a number that is written out, or `nullif(x, 0)`; as a double, `1e-400` is 0."""
     if isinstance(divisor, exp.Anonymous) and divisor.name.lower() == "nullif":
         return Part("", VOID, divisor.expressions[1]).number == 0
-    return bool(Part("", VOID, divisor).number)
+    number = Part("", VOID, divisor).number
+    return number is not None and float(number) != 0
 
 
 def _never_fails(source: Type, kind: Type) -> bool:
@@ -271,7 +295,14 @@ def _never_fails(source: Type, kind: Type) -> bool:
         return source.is_numeric
     if source.name == "boolean" and kind.is_integer:
         return True
-    return holds_exactly(kind, source) or {source.name, kind.name} == {"date", "timestamp"}
+    # Of the dates only those within 292,277 years of 1970 are times.
+    return holds_exactly(kind, source) or (source.name, kind.name) == ("timestamp", "date")
+
+
+def _is_plain_date(tree: exp.Expr, kind: Type) -> bool:
+    """Whether a part is `DATE '2026-01-01'`, beside times."""
+    written = isinstance(tree, exp.Cast) and isinstance(tree.this, exp.Literal) and tree.this.is_string
+    return written and kind.name == "timestamp" and _DATE.fullmatch(tree.this.name) is not None
 
 
 def _one_line(sql: str) -> str:

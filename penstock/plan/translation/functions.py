@@ -5,6 +5,8 @@ Each form is compared with Spark in tests/native: a test fails if one of them ha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sqlglot import exp
 
 from penstock.plan.translation.parts import Form, Part, kinds_of, not_native, safe_after_first
@@ -12,6 +14,8 @@ from penstock.plan.translation.times import TIMES
 from penstock.plan.translation.translator import Translation
 
 _ALL = 2**31 - 1
+# Of java.math.MathContext.DECIMAL128.
+_JAVA_DIGITS = 34
 
 
 def _not_negative(sql: str) -> str:
@@ -90,16 +94,28 @@ def _rounded(part: Part, places: Part) -> str:
     return f"round({part.sql}, {int(places.number)})"
 
 
+def _of_few_digits(call: str) -> Callable[[Part], str]:
+    """Write a sign of a decimal: Spark negates as Java does, which rounds to 34 digits, and may then not fit."""
+
+    def write(part: Part) -> str:
+        if part.type.size[0] > _JAVA_DIGITS:
+            not_native(f"the negative of a {part.type}")
+        return call.format(part.sql)
+
+    return write
+
+
 _SIGN = "CASE WHEN {0} > 0 AND NOT isnan({0}) THEN 1 WHEN {0} < 0 THEN -1 ELSE {0} END"
 NUMBERS = [
     Form("abs", "whole", "abs({0})", fails=True),
     Form("abs", "float", "abs({0})"),
-    Form("abs", "decimal", "abs({0})"),
+    Form("abs", "decimal", _of_few_digits("abs({0})")),
     Form("negative", "whole", "(0 - {0})", fails=True),
     Form("negative", "float", "(-{0})"),
-    Form("negative", "decimal", "(-{0})"),
+    Form("negative", "decimal", _of_few_digits("(-{0})")),
     Form("positive", "whole", "{0}"),
-    Form("positive", "double", "{0}"),
+    Form("positive", "float", "{0}"),
+    Form("positive", "decimal", "{0}"),
     Form("sign signum", "whole", "sign({0})"),
     Form("sign signum", "double", _SIGN),
     Form("floor ceil ceiling", "whole", "{0}"),

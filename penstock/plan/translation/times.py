@@ -19,6 +19,8 @@ _MICROSECONDS = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
+# The first midnight that is a timestamp in DuckDB.
+_FIRST_US = -9_223_372_022_400_000_000
 _MOST_DAYS = 100_000
 _MOST_MONTHS = 12_000
 _WHOLE = re.compile(r"-?\d{1,9}")
@@ -109,7 +111,12 @@ def _unit(part: Part) -> str:
 
 
 def _date_trunc(unit: Part, time: Part) -> str:
-    return f"CAST(date_trunc('{_unit(unit)}', {NAIVE.format(time.sql)}) AS TIMESTAMP)"
+    found = f"CAST(date_trunc('{_unit(unit)}', {NAIVE.format(time.sql)}) AS TIMESTAMP)"
+    # DuckDB would turn the lowest hours around into the far future, and takes both ends for infinity, which is null.
+    odd = f"{time.sql} < make_timestamp({_FIRST_US})::TIMESTAMPTZ OR isinf({time.sql})"
+    # What raises here must not be volatile, as `error()` is: TRY does not take that.
+    failed = f"CAST(concat('a time out of range: ', epoch_us({time.sql})) AS TIMESTAMP)"
+    return f"(CASE WHEN {odd} THEN {failed} ELSE {found} END)"
 
 
 def _trunc(day: Part, unit: Part) -> str:
@@ -142,7 +149,7 @@ def _fields() -> list[Form]:
 
 TIMES = [
     *_fields(),
-    Form("date_trunc", "string timestamp", _date_trunc),
+    Form("date_trunc", "string timestamp", _date_trunc, fails=True),
     Form("trunc", "date string", _trunc),
     # These two cut towards 1970, unix_seconds rounds down.
     Form("unix_timestamp to_unix_timestamp", "timestamp", "(epoch_us({0}) // 1000000)"),

@@ -64,7 +64,8 @@ class Translation:
     def made(self, tree: exp.Expr, sql: str, parts: list[Part], *, fails: bool = False) -> Part:
         """Make a part of Spark's result type; a row can make it fail where one of its parts can."""
         kind = self.type_of(tree)
-        return Part(typed(sql, kind), kind, tree, fails or any(part.fails for part in parts))
+        fails = fails or any(part.fails for part in parts) or _has_dates_beside_times(parts)
+        return Part(typed(sql, kind), kind, tree, fails)
 
     def alike(self, parts: list[Part]) -> list[str]:
         """Give parts the type in which Spark compares them; across kinds the engines convert differently."""
@@ -78,6 +79,14 @@ class Translation:
 
 
 Handler = Callable[[Translation, exp.Expr], Part]
+
+
+def _has_dates_beside_times(parts: list[Part]) -> bool:
+    """Whether a date becomes a time, which those beyond 292,277 years from 1970 are not; one that is written out is."""
+    dates = [part for part in parts if part.type.name == "date"]
+    if not dates or not any(part.type.name == "timestamp" for part in parts):
+        return False
+    return not all(isinstance(part.tree, exp.Cast) and isinstance(part.tree.this, exp.Literal) for part in dates)
 
 
 def _is_converted(part: Part, kind: Type) -> bool:

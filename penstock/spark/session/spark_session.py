@@ -22,6 +22,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.errors import PortTaken, SettingsError, SparkFailed
+from penstock.masking import is_secret, masked_text
 from penstock.settings import Settings
 from penstock.spark.session.class_archive import start_options
 from penstock.spark.session.jars import jars
@@ -56,6 +57,8 @@ _PROVIDERS = {
 _POLLING = "spark.sql.streaming.pollingDelay"
 _STATE_FILES = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# What the JVM is started with: it takes these from its command line only.
+_STARTS_JVM = ("spark.driver.", "spark.jars", "spark.submit.")
 _lock = threading.Lock()
 _current: tuple[object, SparkSession] | None = None
 _is_shared = False
@@ -220,7 +223,7 @@ def _start(settings: Settings) -> SparkSession:
         if "Address already in use" in str(error) or "BindException" in str(error):
             message = "Spark cannot bind a port: it is in use"
             raise PortTaken(message, hint="free it, or leave the port to Spark (spark.*.port = 0)") from error
-        message = f"Spark did not start: {error}"
+        message = masked_text(f"Spark did not start: {error}")
         raise SparkFailed(message, hint=f"its log is {log}; `penstock doctor` shows what was found") from error
 
 
@@ -253,10 +256,20 @@ def _gateway(conf: SparkConf, log: Path) -> Any:
     if _runs(SparkContext._gateway):
         return SparkContext._gateway
     SparkContext._gateway = SparkContext._jvm = None
+    shown = _without_secrets(conf)
     if _log is not None:
-        return launch_gateway(conf)  # type: ignore[no-untyped-call]
+        return launch_gateway(shown)  # type: ignore[no-untyped-call]
     with log.open("ab") as stderr:
-        return launch_gateway(conf, popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
+        return launch_gateway(shown, popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
+
+
+def _without_secrets(conf: SparkConf) -> SparkConf:
+    """Return what may be on the JVM's command line, which every user reads; the session gets the rest by its socket."""
+    shown = SparkConf()
+    for name, value in conf.getAll():
+        if not is_secret(name) and (masked_text(value) == value or name.startswith(_STARTS_JVM)):
+            shown.set(name, value)
+    return shown
 
 
 def _conf(settings: Settings, java_options: str) -> SparkConf:

@@ -24,7 +24,7 @@ from penstock.connectors.formats.arrow_types import to_microseconds
 from penstock.contracts import Offsets, OnError, Rejected, Source
 from penstock.errors import PenstockError, RowRejected, SourceFailed
 from penstock.native.program import Program
-from penstock.rejected.rows import row_json
+from penstock.rejected.rows import row_dicts, row_json
 from penstock.schema import Schema
 from penstock.spark.tasks.admission import DEFAULT_LIMITS, Admission, Alignment, RateLimits, dropped
 from penstock.spark.tasks.control_journal import MAX_WATERMARK, DeclaredTimes, tick_rows
@@ -308,7 +308,7 @@ class _Task:
     def _without_nulls(self, batch: pa.RecordBatch, required: list[str]) -> pa.RecordBatch:
         for name in required:
             missing = pc.is_null(batch.column(name))
-            for row in batch.filter(missing).to_pylist():
+            for row in row_dicts(pa.Table.from_batches([batch.filter(missing)])):
                 reason = f"column '{name}' is null, and it is declared not null"
                 self._reject(Rejected(reason, b"", "", row_json(row)))
             batch = batch.filter(pc.invert(missing))

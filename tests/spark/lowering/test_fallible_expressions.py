@@ -196,6 +196,8 @@ HIDDEN = [
     ),
     *("if(b = 0, s, i)", "array(i, s)", "get(a, s)", "abs(s)", "sqrt(s)", "hex(b / d)"),
     *("struct(b div i as x).x", "size(filter(a, z -> 10 div z > 1))", "isnull(transform(a, z -> 1 div z))"),
+    *("+s", "try_parse_url('http://h/?q=1', 'QUERY', replace(s, 'x', '('))"),
+    "try_variant_get(try_parse_json('[1]'), replace(s, '1', '$[0]'), 'int')",
     *("try_element_at(a, i)", "element_at(array(struct(b div i as x)), 1).x"),
 ]
 

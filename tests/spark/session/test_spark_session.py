@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 
 from penstock.settings import Settings
+from penstock.spark.session import spark_session
 from penstock.spark.session.spark_session import session
 
 
@@ -35,3 +36,27 @@ def test_a_jvm_that_was_started_without_the_jars_of_a_session_is_replaced_by_one
     assert loader.getResource("found.txt") is not None
     session(settings)
     assert jvm() == second, "a JVM that has more jars serves other sessions too"
+
+
+def test_no_secret_of_the_settings_is_on_the_command_line_of_the_jvm(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secrets = {
+        "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net": "Hunter-2",
+        "spark.hadoop.fs.s3a.secret.key": "Hunter-2",
+        "spark.hadoop.fs.s3a.proxy": "http://ada:Hunter-2@proxy",
+        "spark.kafka.clusters.a.sasl": 'login required password="Hunter-2";',
+    }
+    given = Settings(parallelism=1, spark={"spark.jars": "a.jar", "spark.hadoop.x": "shown", **secrets})
+    launched: list[dict[str, str]] = []
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    monkeypatch.setattr(spark_session, "launch_gateway", lambda conf, **_: launched.append(dict(conf.getAll())))
+    conf: SparkConf = spark_session._conf(given, "-Xshare:auto")
+    spark_session._gateway(conf, tmp_path / "log")
+    assert launched == [{name: value for name, value in conf.getAll() if name not in secrets}]
+    assert (
+        launched[0].items()
+        >= {"spark.jars": "a.jar", "spark.hadoop.x": "shown", "spark.sql.ansi.enabled": "true"}.items()
+    )
+    assert dict(conf.getAll()).items() >= secrets.items(), "the session gets them"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,16 @@ def rejecting(folder: Path) -> ps.Pipeline:
     (folder / "lines.csv").write_bytes(b"\n".join(CSV) + b"\n")
     (folder / "documents.jsonl").write_bytes(b"\n".join(JSON) + b"\n")
     keys = pa.array([b"a", b"\xffb", None], pa.binary()).view(pa.string())
-    pq.write_table(pa.table({"k": keys, "v": [1, 2, 3]}), folder / "groups.parquet")
+    # In the rejected rows there are times that Python cannot have.
+    times = pa.array([0, 2**63 - 1, 2**63 - 1]).cast(pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"k": keys, "v": [1, 2, 3], "ts": times}), folder / "groups.parquet")
+    required = pa.table({"n": pa.array([1, None], pa.int64()), "ts": times[:2]})
+    pq.write_table(required, folder / "required.parquet")
     streams = [
         ps.read_files(str(folder / "lines.csv"), schema=SCHEMA),
         ps.read_files(str(folder / "documents.jsonl"), schema=SCHEMA),
-        ps.read_files(str(folder / "groups.parquet"), schema="k string not null, v bigint"),
+        ps.read_files(str(folder / "groups.parquet"), schema="k string not null, v bigint, ts timestamp"),
+        ps.read_files(str(folder / "required.parquet"), schema="n bigint not null, ts timestamp").select(k="n", v="n"),
     ]
     outputs = [
         stream.with_columns(w="v + 1").select("k", "w").to(ps.collect()).named(f"rows{n}")
@@ -80,8 +86,11 @@ def test_the_same_bad_rows_are_rejected_with_the_same_reasons_in_both_lanes(tmp_
         assert bad == {line: why for line, why in lines.items() if why}
     reasons = [row["reason"] for row in native["bad"] if row["source"] == "groups"]
     assert reasons == ["column k: not UTF-8: byte 0xff at 0", "column k: null, but it is declared not null"]
+    (required,) = (row for row in native["bad"] if row["source"] == "required")
+    assert required["reason"] == "column n: null, but it is declared not null"
+    assert json.loads(required["raw"]) == {"n": None, "ts": "+294247-01-10T04:00:54.775807Z"}
     assert all(row["position"] for row in native["bad"])
-    for source, count in [("lines", len(CSV)), ("documents", len(JSON)), ("groups", 3)]:
+    for source, count in [("lines", len(CSV)), ("documents", len(JSON)), ("groups", 3), ("required", 2)]:
         counts = native["counts"][source]
         assert (counts.rows_in, counts.used + counts.rejected) == (count, count)
 

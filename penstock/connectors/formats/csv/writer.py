@@ -12,6 +12,7 @@ from pyarrow import csv as pacsv
 
 from penstock.connectors.formats.csv.options import CsvOptions
 from penstock.connectors.formats.text_columns import decimal_text, has_exponents, iso
+from penstock.connectors.formats.wide_times import refuse_wide
 from penstock.errors import SinkFailed
 
 _QUOTE = '"'
@@ -55,6 +56,7 @@ def csv_text(batch: pa.RecordBatch, options: CsvOptions) -> Any:
         raise SinkFailed(message, hint=r'pass null="\\N", filter() such rows before, or write json or parquet')
     if not batch.num_rows:
         return b""
+    refuse_wide(batch, "csv")
     columns = [iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
     if options.quote == _QUOTE and not options.escape and not any(map(has_exponents, columns)):
         return _by_arrow(pa.RecordBatch.from_arrays(columns, names=batch.schema.names), options)

@@ -53,7 +53,7 @@ def _key(keys: pa.Array) -> pa.Array:
 def _unquoted(column: pa.Array) -> pa.Array:
     """Return plain values as text, before it is JSON."""
     kind = column.type
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return iso(column)
     if pa.types.is_decimal(kind):
         return decimal_text(column)

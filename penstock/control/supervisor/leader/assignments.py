@@ -16,7 +16,7 @@ from penstock.control.supervisor.capacity import DEFAULT_CORES, GIB, Share
 from penstock.control.supervisor.data_folder import DataFolder
 from penstock.control.supervisor.drivers.driver import Group
 from penstock.errors import BadValue, PenstockError, SettingsError
-from penstock.masking import is_secret
+from penstock.masking import masked_options, masked_text
 from penstock.settings import Settings, cores
 from penstock.storage.durable_files import replace_file
 
@@ -129,7 +129,8 @@ def session_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     It is on the command line, where everyone can read it, so an option with a secret is an error.
     """
     kept = {name: settings[name] for name in ("spark_master", "parallelism", "state", "spark") if name in settings}
-    if any(is_secret(name) for name in _options(kept.get("spark"))):
+    spark = _options(kept.get("spark"))
+    if masked_options(spark) != spark or any(masked_text(str(value)) != str(value) for value in spark.values()):
         message = "Spark's configuration has secrets, which a driver without a job must not be started with"
         raise SettingsError(message, node="settings", hint="run the job outside of a pool")
     return kept

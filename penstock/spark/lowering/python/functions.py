@@ -21,6 +21,7 @@ from penstock.errors import BadResult, FunctionFailed, choices
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.python_functions import FlatMap, Map, MapBatches, PythonNode
 from penstock.plan.operators.stateless import named_outputs
+from penstock.rejected.rows import batch_dicts
 from penstock.schema import Schema, arrow_type
 from penstock.signatures import name_of, raised, row_class
 from penstock.spark.lowering.context import Context, carried_columns, column, row
@@ -29,12 +30,15 @@ from penstock.spark.lowering.python.nondeterministic_functions import (
     KEYS,
     Reasons,
     RowOf,
+    WideTime,
     answered_batches,
     answered_udf,
     answers_of,
+    readable,
     rejected,
     row_keys,
     row_of,
+    rows_in,
 )
 from penstock.spark.tasks.spark_types import array_function, map_in_arrow
 from penstock.spark.tasks.staging import Staging, rejected_rows
@@ -137,7 +141,7 @@ class FunctionCaller:
             with self.helper() as extra:
                 for batch in rows:
                     row = row_of(batch)
-                    array, reasons = self.called(batch.to_pylist(), lambda given: make(given, extra), fits, row)
+                    array, reasons = self.called(rows_in(batch), lambda given: make(readable(given), extra), fits, row)
                     rejections += rejected(reasons, row)
                     yield array
             self.put(rejections)
@@ -190,7 +194,7 @@ class FunctionCaller:
                 except Exception as error:
                     # User code may raise anything; which of the rows it was cannot be known.
                     self._stop(error, row_of(batch), 0)
-                    rejections += [(_reason(error), row) for row in batch.to_pylist()]
+                    rejections += [(_reason(error), row) for row in batch_dicts(batch)]
                 else:
                     yield made
 
@@ -225,6 +229,8 @@ class FunctionCaller:
         name = name_of(self.fn)
         misfit = isinstance(error, BadResult)
         what = f"returned what does not fit: {error}" if misfit else f"raised {_raised(error)}"
+        if isinstance(error, WideTime):
+            what = f"cannot be called: the row has {error}"
         hint = 'fix the function, or reject such rows: Pipeline(..., rejected_to=sink) or on_error="reject"'
         which = "the first input row of the batch" if self.kind == MapBatches.kind else "the input row"
         failed = FunctionFailed(f"{name} {what}; {which} was {given}", node=self.label, hint=hint)
@@ -298,7 +304,7 @@ def as_dict(made: Any, schema: Schema | None) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, StoredRejection) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, StoredRejection | WideTime) else f"{type(error).__name__}: {error}"
 
 
 def _raised(error: Exception) -> str:

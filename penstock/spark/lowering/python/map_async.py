@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.aggregates import struct_type
+from penstock.connectors.formats.wide_times import python_values
 from penstock.plan.operators.python_functions import MapAsync
 from penstock.schema import arrow_type
 from penstock.spark.lowering.context import Context, carried_columns, row
@@ -22,7 +23,7 @@ from penstock.spark.lowering.lower import lower
 from penstock.spark.lowering.partitioning import exchanged
 from penstock.spark.lowering.python.async_calls import Answer, AsyncCaller, Calls
 from penstock.spark.lowering.python.functions import OUT, FunctionCaller, as_dict, caller_of
-from penstock.spark.lowering.python.nondeterministic_functions import rejected, row_keys, store
+from penstock.spark.lowering.python.nondeterministic_functions import WideTime, rejected, row_keys, rows_in, store
 from penstock.spark.tasks.internal_columns import internal_columns
 from penstock.spark.tasks.spark_types import array_function
 from penstock.spark.tasks.stored_results import StoredAnswer, StoredRejection, TaskAnswers
@@ -71,6 +72,7 @@ class _Asked(NamedTuple):
     row: Any
     first: int
     second: int
+    wide: bool = False
     stored: StoredAnswer | None = None
 
 
@@ -95,13 +97,18 @@ def _udf(function: FunctionCaller, calls: Calls, returned: str, fits: Rows, *, b
 
 
 def _asked(task: TaskAnswers, batch: tuple[pa.Array, ...]) -> list[_Asked]:
-    asked = list(map(_Asked, *(array.to_pylist() for array in batch)))
+    whole, *keys = batch
+    rows, hashes = rows_in(whole), [array.to_pylist() for array in keys]
+    wide = [isinstance(row, WideTime) for row in rows]
+    # Of a row that no function can take, the values are shown as text.
+    shown = python_values(whole) if any(wide) else rows
+    asked = list(map(_Asked, shown, *hashes, wide))
     return asked if task.empty else [one._replace(stored=task.take((one.first, one.second))) for one in asked]
 
 
 def _known(asked: _Asked) -> Answer | None:
     if asked.stored is None:
-        return None
+        return Answer(asked, None, WideTime()) if asked.wide else None
     refused = asked.stored.refused
     return Answer(asked, asked.stored.made, None if refused is None else StoredRejection(refused))
 
@@ -139,5 +146,6 @@ def _made(function: FunctionCaller, answer: Answer) -> dict[str, Any]:
 
 def _with_beside(made: pa.Array, answers: list[Answer], kind: pa.DataType) -> pa.Array:
     """Return each result with the internal columns of its row; null where there is no result."""
-    beside = pa.array([answer.row.row[_BESIDE] for answer in answers], kind.field(_BESIDE).type)
+    found = [None if answer.row.wide else answer.row.row[_BESIDE] for answer in answers]
+    beside = pa.array(found, kind.field(_BESIDE).type)
     return pa.StructArray.from_arrays([made, beside], fields=list(kind), mask=made.is_null())

@@ -15,9 +15,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
+from penstock.connectors.formats.wide_times import OUT_OF_RANGE, python_values
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.python_functions import PythonNode
 from penstock.plan.physical.determinism import replay_key
+from penstock.rejected.rows import batch_dicts
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.tasks.internal_columns import PREFIX
 from penstock.spark.tasks.spark_types import array_function
@@ -75,7 +77,7 @@ def answered_udf(caller: FunctionCaller, make: Make, returned: str, fits: Values
         with caller.helper() as extra, answers.task(current_epoch(), current_partition()) as task:
             for batch, *keys in rows:
                 known = _known(task, keys, len(batch))
-                asked = list(zip(batch.to_pylist(), known, strict=True))
+                asked = list(zip(rows_in(batch), known, strict=True))
                 array, reasons = caller.called(asked, partial(_answer, make, extra), fits, row_of(batch))
                 rejections += rejected(reasons, row_of(batch))
                 store(task, keys, array, reasons, [one is None for one in known])
@@ -88,7 +90,43 @@ def answered_udf(caller: FunctionCaller, make: Make, returned: str, fits: Values
 
 def row_of(batch: pa.Array | pa.RecordBatch) -> RowOf:
     """Return the rows of a batch as they came: a function may have changed those that it was given."""
-    return lambda number: batch.slice(number, 1).to_pylist()[0]
+
+    def row(number: int) -> dict[str, Any]:
+        one = batch.slice(number, 1)
+        found: list[dict[str, Any]] = batch_dicts(one) if isinstance(one, pa.RecordBatch) else python_values(one)
+        return found[0]
+
+    return row
+
+
+class WideTime(ValueError):
+    """A row has a time that Python cannot have, so no function can take it."""
+
+    def __init__(self) -> None:
+        super().__init__("a time before year 1 or after 9999, which Python cannot have")
+
+
+def rows_in(batch: pa.Array) -> list[Any]:
+    """Return the rows of a batch; for one with a time out of range the error."""
+    try:
+        found: list[Any] = batch.to_pylist()
+    except OUT_OF_RANGE:
+        found = [_row_or_error(one) for one in batch]
+    return found
+
+
+def _row_or_error(one: pa.Scalar) -> Any:
+    try:
+        return one.as_py()
+    except OUT_OF_RANGE:
+        return WideTime()
+
+
+def readable(row: Any) -> Any:
+    """Return a row of `rows_in`, or raise its error."""
+    if isinstance(row, WideTime):
+        raise row
+    return row
 
 
 def rejected(reasons: Reasons, row: RowOf) -> list[tuple[str, dict[str, Any]]]:
@@ -107,7 +145,7 @@ def _answer(make: Make, extra: tuple[Any, ...], asked: tuple[Any, StoredAnswer |
     """Return the stored answer to a row, or call the function."""
     row, stored = asked
     if stored is None:
-        return make(row, extra)
+        return make(readable(row), extra)
     if stored.refused is not None:
         raise StoredRejection(stored.refused)
     return stored.made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,21 @@ def test_a_driver_on_kubernetes_is_assigned_its_master_and_the_images_of_its_exe
     # A spare for the same number of executors can take it, and one for another number cannot.
     assert assigned.group == group_of(session_settings(job_settings(KUBERNETES, {}, None, 4)))
     assert assigned.group != group_of(session_settings(job_settings(KUBERNETES, {}, None, 5)))
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [
+        {"spark.hadoop.fs.s3a.secret.key": "Hunter-2"},
+        {"spark.hadoop.fs.s3a.proxy": "http://ada:Hunter-2@proxy"},
+        {"spark.kafka.clusters.a.sasl": 'login required password="Hunter-2";'},
+        {"spark": {"hadoop": {"fs.s3a.secret.key": "Hunter-2"}}},
+    ],
+)
+def test_no_driver_is_started_with_a_secret_on_its_command_line(spark: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match="has secrets") as error:
+        session_settings({"spark": spark})
+    assert "Hunter-2" not in str(error.value)
 
 
 def test_a_manager_on_kubernetes_without_an_image_is_refused_at_once() -> None:
