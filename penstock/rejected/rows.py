@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.formats.json.encodings import json_number
-from penstock.connectors.formats.wide_times import OUT_OF_RANGE, python_values
+from penstock.connectors.formats.wide_times import python_values
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,6 @@ def row_json(row: dict[str, Any]) -> str:
     '{"at": "2026-01-01T00:00:00Z", "data": "YWI="}'
     """
     return json.dumps(_plain(row), default=_text, ensure_ascii=False)
-
-
-def batch_dicts(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return rows as Python has them, as `row_dicts` does."""
-    try:
-        found: list[dict[str, Any]] = rows.to_pylist()
-    except OUT_OF_RANGE:
-        found = row_dicts(pa.Table.from_batches([rows]))
-    return found
 
 
 def row_dicts(rows: pa.Table) -> list[dict[str, Any]]:

@@ -62,6 +62,16 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     return found
 
 
+def batch_dicts(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as Python has them; times out of range as text."""
+    try:
+        found: list[dict[str, Any]] = rows.to_pylist()
+    except OUT_OF_RANGE:
+        columns = [python_values(column) for column in rows.columns]
+        found = [dict(zip(rows.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+    return found
+
+
 def _value(one: pa.Scalar) -> Any:
     try:
         return one.as_py()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.connectors.formats.wide_times import batch_dicts
 from penstock.contracts import Epoch, Sink
-from penstock.rejected.rows import batch_dicts
 
 
 def to_ipc(batches: Iterable[pa.RecordBatch]) -> bytes:

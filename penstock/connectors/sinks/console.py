@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.connectors.formats.wide_times import batch_dicts
 from penstock.connectors.sinks.collect import from_ipc, to_ipc
 from penstock.contracts import Epoch, Sink
-from penstock.rejected.rows import batch_dicts
 
 MOST = 20
 

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from penstock.aggregates import struct_type
+from penstock.connectors.formats.wide_times import batch_dicts
 from penstock.errors import BadResult, FunctionFailed, choices
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.python_functions import FlatMap, Map, MapBatches, PythonNode
 from penstock.plan.operators.stateless import named_outputs
-from penstock.rejected.rows import batch_dicts
 from penstock.schema import Schema, arrow_type
 from penstock.signatures import name_of, raised, row_class
 from penstock.spark.lowering.context import Context, carried_columns, column, row

@@ -15,11 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from penstock.connectors.formats.wide_times import OUT_OF_RANGE, python_values
+from penstock.connectors.formats.wide_times import OUT_OF_RANGE, batch_dicts, python_values
 from penstock.plan.operators.node import Node
 from penstock.plan.operators.python_functions import PythonNode
 from penstock.plan.physical.determinism import replay_key
-from penstock.rejected.rows import batch_dicts
 from penstock.spark.lowering.context import Context, column
 from penstock.spark.tasks.internal_columns import PREFIX
 from penstock.spark.tasks.spark_types import array_function
