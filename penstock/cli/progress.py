@@ -99,12 +99,14 @@ def line(now: Progress, before: Progress) -> str:
     'epoch 3  rows_in 500  rows/s 781  out 20  640 ms  watermark -  lag -  state 0'
     >>> line(Progress(epoch=3, backpressure_ratio=0.25), Progress()).split("  ")[-1]
     'backpressure 0.25'
+    >>> line(Progress(epoch=0, rows_in=500), Progress(epoch=3, rows_in=900)).split("  ")[1]
+    'rows_in -'
     """
     parts = [
         f"epoch {now.epoch}",
-        f"rows_in {now.rows_in - before.rows_in}",
+        f"rows_in {_grown(now.rows_in, before.rows_in)}",
         f"rows/s {now.rows_in_per_s:.0f}",
-        f"out {now.rows_out - before.rows_out}",
+        f"out {_grown(now.rows_out, before.rows_out)}",
         f"{now.epoch_ms} ms",
         *_watermarks(now),
         f"lag {'-' if now.lag_rows is None else now.lag_rows}",
@@ -117,6 +119,11 @@ def line(now: Progress, before: Progress) -> str:
         if getattr(now, name) > getattr(before, name)
     ]
     return "  ".join(parts)
+
+
+def _grown(now: int, before: int) -> str:
+    # The first of the epochs that run again after a repair has the totals of an earlier one.
+    return str(now - before) if now >= before else "-"
 
 
 def _watermarks(now: Progress) -> list[str]:

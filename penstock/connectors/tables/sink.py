@@ -209,7 +209,8 @@ def _refuse_key(table: str, key: tuple[str, ...], schema: Schema) -> None:
         schema.field(name)
     if not key:
         message = f"table {table}: upsert needs a key, and the rows have none"
-        raise BadSchema(message, hint=f'{choices("columns here", schema.names)}\n  pass key="..." to table()')
+        here = choices("columns here", schema.names)
+        raise BadSchema(message, hint=f'{here}\n  pass key="..." or key=["...", "..."] to table()')
 
 
 def make_or_check(database: Database, session: Session, target: Target) -> None:
