@@ -235,7 +235,9 @@ def test_a_secret_option_of_a_postgres_connection_shows_nowhere(option: str) -> 
     assert not [text for text in shown if SECRET in text]
 
 
-@pytest.mark.parametrize("secret", ["wJal/rXUt", "wJal+rXUt", "wJal@rXUt", "wJal:rXUt", "wJal%2FrXUt", "wJal?rXUt"])
+@pytest.mark.parametrize(
+    "secret", ["wJal/rXUt", "wJal+rXUt", "wJal@rXUt", "wJal:rXUt", "wJal%2FrXUt", "wJal?rXUt", "wJ@al/rXUt"]
+)
 def test_a_password_of_any_characters_is_not_shown_by_clients_that_cannot_read_it(secret: str) -> None:
     def check(sink: Sink) -> None:
         sink.configure("job", Settings())

@@ -103,7 +103,7 @@ class Postgres(Database):
         except psycopg.ProgrammingError as error:
             raise self._unreadable() from error
         # A bare "@" in a password: libpq takes what follows as the host, and errors would show it. "@name" is a socket.
-        if "@" in str(self.login.get("host", ""))[1:]:
+        if "@" in str(self.login.get("host", ""))[1:] or url.partition("?")[0].count("@") > 1:
             raise self._unreadable()
 
     def _unreadable(self) -> BadValue:
