@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from penstock.kafka.records import Record, build_batch
-from penstock.log import cleaner
-from penstock.log.broker import Broker
 from penstock.log.errors import LogError
 from penstock.log.groups.formats import Committed
-from penstock.log.storage.integrity import ScrubTask
-from penstock.log.storage.segments.segment import Damage
 from penstock.log.transactions.state_machine import Producer
+from tests.log.storage.held_scrub import scrubbing
 from tests.log.storage.logs import consumed
 from tests.log.transactions.brokers import TRANSACTIONAL, Still, committed
 
@@ -131,29 +126,6 @@ def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
         done.set_result(None)
     else:
         done.set_exception(error)
-
-
-@asynccontextmanager
-async def scrubbing(broker: Broker, topic: str) -> Any:
-    """Do something while the cleaner's thread scrubs the first segment of a topic."""
-    loop, started, go_on, original = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), cleaner.scrub
-
-    def held(task: ScrubTask, throttle: Callable[[], None]) -> list[Damage]:
-        if task.segment.path.parent.name.startswith(f"{topic}-"):
-            loop.call_soon_threadsafe(started.set)
-            go_on.wait(20)
-        return original(task, throttle)
-
-    with patch.object(cleaner, "scrub", held):
-        round_ = loop.create_task(broker.cleaner.clean_all())
-        async with asyncio.timeout(20):
-            await asyncio.wait({round_, loop.create_task(started.wait())}, return_when=asyncio.FIRST_COMPLETED)
-        try:
-            yield
-        finally:
-            go_on.set()
-            await round_
-            started.set()
 
 
 class Judge:

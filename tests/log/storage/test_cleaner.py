@@ -15,7 +15,7 @@ from penstock.log.cleaner import Cleaner, Throttle
 from penstock.log.errors import LogError
 from penstock.log.storage.checkpoints import Snapshot, save_snapshot
 from penstock.log.storage.partition import Partition
-from tests.log.storage.durability_checks import scrubbing
+from tests.log.storage.held_scrub import scrubbing
 from tests.log.storage.logs import NOW, append, consumed, keyed, plain
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "1024"}
