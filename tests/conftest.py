@@ -46,9 +46,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Workers end at the same time if what takes longest is started first.
-LONGEST = ("property", "crash", "cluster", "docs", "e2e", "dashboard", "driver")
+LONGEST = ("property", "benchmarks", "crash", "cluster", "docs", "e2e", "dashboard", "driver")
 # What computes runs beside what waits for servers, so that cores are neither idle nor fought over.
-COMPUTING = ("spark", "contract", "native", "query", "incremental", "benchmarks")
+COMPUTING = ("spark", "contract", "native", "query", "incremental")
 TESTS = Path(__file__).parent
 
 
