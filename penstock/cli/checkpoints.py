@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -18,8 +19,9 @@ from penstock.spark.checkpoints.inspect import (
     inspect,
     offsets_by_partition,
 )
-from penstock.spark.checkpoints.integrity import remedy
-from penstock.spark.lowering.job_storage import START_OVER
+
+# More damaged files of one operator or log than these are shown in one line.
+_LISTED = 3
 
 
 def checkpoints(
@@ -51,9 +53,7 @@ def _show(found: CheckpointContents) -> None:
     for query, kept in found.queries.items():
         _show_query(query, kept)
     for file, reason in found.damaged.items():
-        typer.echo(f"damaged: {file} {reason}\n  {remedy(file)}")
-    if any(kept.damaged for kept in found.queries.values()):
-        typer.echo(f"the next run repairs what it can of Spark's files, and reports it; else {START_OVER}")
+        typer.echo(f"damaged: {file} {reason}\n  {found.next_run[file]}")
 
 
 def _show_query(query: str, kept: QueryContents) -> None:
@@ -72,8 +72,42 @@ def _show_query(query: str, kept: QueryContents) -> None:
             [f"  {h.operator}", h.node, h.stores, h.rows, size_text(h.bytes), ranges_text(h.whole)] for h in kept.state
         ]
         show_table(head, rows)
-    for file, reason in kept.damaged.items():
-        typer.echo(f"  damaged: queries/{query}/{file} {reason}")
+    for line in damage_lines(query, kept.damaged):
+        typer.echo(f"  damaged: {line}")
+    if kept.next_run:
+        typer.echo(f"  {kept.next_run}")
+
+
+def damage_lines(query: str, damaged: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each damaged file; one for many of an operator or a log with the same reason.
+
+    >>> list(damage_lines("final", {"offsets/2": "is empty"}))
+    ['queries/final/offsets/2 is empty']
+    >>> list(damage_lines("final", {f"state/0/1/{number}.delta": "is missing" for number in range(1, 6)}))
+    ['5 files in queries/final/state/0, each of which is missing: 1/1.delta, 1/2.delta and 3 more (--json lists them)']
+    """
+    alike: dict[tuple[str, str], list[str]] = {}
+    for file, reason in damaged.items():
+        where, name = _operator_or_log(file)
+        alike.setdefault((where, reason), []).append(name)
+    for (where, reason), names in alike.items():
+        place = f"queries/{query}/{where}".rstrip("/")
+        if len(names) <= _LISTED:
+            yield from (f"{place}/{name} {reason}" for name in names)
+        else:
+            more = f"{', '.join(names[:2])} and {len(names) - 2} more (--json lists them)"
+            yield f"{len(names)} files in {place}, each of which {reason}: {more}"
+
+
+def _operator_or_log(file: str) -> tuple[str, str]:
+    """Split a path behind the folder of an operator's state, or of a log.
+
+    >>> _operator_or_log("state/0/1/3.delta"), _operator_or_log("commits/4"), _operator_or_log("metadata")
+    (('state/0', '1/3.delta'), ('commits', '4'), ('', 'metadata'))
+    """
+    parts = file.split("/")
+    depth = min(2 if parts[0] == "state" else 1, len(parts) - 1)
+    return "/".join(parts[:depth]), "/".join(parts[depth:])
 
 
 def offset_text(offset: Any) -> str:

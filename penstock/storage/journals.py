@@ -26,7 +26,7 @@ from penstock.storage.folders import Folder
 
 # A compaction is worth its cost for this many lines (on a disk) or parts (in a store).
 BATCH = 64
-LOST = "put the checkpoint back from a copy or restore a savepoint (`penstock savepoint list`)"
+LOST = "put the checkpoint back from a copy or restore a savepoint if there is one (`penstock savepoint list`)"
 _FIRST = b"#first "
 _PART = re.compile(r"(\d{9,})\.jsonl")
 _BASE = re.compile(r"base-(\d{9,})\.jsonl")

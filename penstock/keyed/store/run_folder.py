@@ -29,7 +29,7 @@ from penstock.storage.folders import Folder, LocalFolder
 MAGIC = b"penstock keyed run 1".ljust(64, b"\0")
 SUFFIX = ".run"
 _CHECKSUM = 4
-_HINT = "`penstock checkpoints` shows what is damaged; restore a savepoint, or put the file back from a copy"
+_HINT = "`penstock checkpoints` shows the damage; put the file back from a copy, or restore a savepoint if there is one"
 # Runs that this process has mapped and verified. A mapping takes no memory of its own, but one of a limited number.
 _MOST = 4096
 _mapped: OrderedDict[tuple[str, str], Groups] = OrderedDict()

@@ -15,6 +15,7 @@ from penstock.spark.checkpoints.history import History, StateStoreFiles
 from penstock.spark.checkpoints.identity import IDENTITY, Identity, data_folder, read_identity
 from penstock.spark.checkpoints.integrity import CheckpointFiles, checkpoint_files, find_damage
 from penstock.spark.checkpoints.layout import UNKNOWN
+from penstock.spark.checkpoints.outlook import outlook, outlook_for_query
 from penstock.spark.checkpoints.spark_files import (
     MISSING,
     damage_in,
@@ -55,6 +56,8 @@ class QueryContents:
     state: list[OperatorState]
     bytes: int
     damaged: dict[str, str] = field(default_factory=dict)
+    next_run: str = ""
+    """What the next run does about the damage."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class CheckpointContents:
     queries: dict[str, QueryContents]
     damaged: dict[str, str] = field(default_factory=dict)
     """Damaged files of Penstock's own, by their path in the checkpoint."""
+    next_run: dict[str, str] = field(default_factory=dict)
+    """What the next run does about each of them."""
 
     @property
     def all_damaged(self) -> dict[str, str]:
@@ -118,6 +123,10 @@ def inspect(root: Folder) -> CheckpointContents:
     identity = read_identity(data)
     assert isinstance(identity, Identity)
     files = checkpoint_files(data, identity, migrated=data.url != root.url)
+    queries = {name: _query_contents(files, name) for name in files.histories}
+    of_spark = {f"queries/{name}/{file}" for name, one in queries.items() for file in one.damaged}
+    # The repair of Spark's files comes first.
+    damaged = {path: reason for path, reason in find_damage(files).items() if path not in of_spark}
     older = [name for name in (root / "generations").names() if not name.startswith(".")]
     return CheckpointContents(
         root.url,
@@ -128,8 +137,9 @@ def inspect(root: Folder) -> CheckpointContents:
         (root.read("current") or b"").decode(errors="replace").strip() or "first",
         ["first", *older],
         sum(data.files().values()),
-        {name: _query_contents(files, name) for name in files.histories},
-        find_damage(files),
+        queries,
+        damaged,
+        outlook(files, damaged),
     )
 
 
@@ -163,6 +173,7 @@ def _query_contents(files: CheckpointFiles, name: str) -> QueryContents:
         [_operator_state(history, one, nodes, damaged) for one in sorted({store.operator for store in history.stores})],
         sum(history.files.values()),
         damaged,
+        outlook_for_query(files, name) if damaged else "",
     )
 
 

@@ -165,7 +165,8 @@ def _in_use(folder: str, why: str) -> CheckpointInUse:
 def _deleted(folder: str) -> CheckpointDamaged:
     """Return the error for a driver whose checkpoint was deleted while it ran."""
     message = f"checkpoint {folder} was deleted while the job ran; nothing was written after that"
-    hint = "put the folder back from a copy or restore a savepoint; a new checkpoint reads the sources from their start"
+    hint = "put the folder back from a copy, or restore a savepoint if there is one; "
+    hint += "a new checkpoint reads the sources from their start"
     return CheckpointDamaged(message, hint=hint)
 
 

@@ -122,11 +122,27 @@ def check_before_run(root: Folder, data: Folder) -> None:
         _restore_query_id(data / "queries" / name)
     files = checkpoint_files(data, identity, migrated=data.url != root.url)
     for path, reason in find_damage(files, newest_only=True).items():
-        if is_rewritten_by_every_run(path) or _is_of_open_epoch(files, path) or (path == "pace" and reason == MISSING):
+        if is_overwritten(files, path, reason):
             _discard(data, path, reason)
-        elif not _rerun_newest_epoch(files, path, reason):
+        elif found := epoch_of_lost_record(files, path):
+            _run_again(files, *found, reason)
+        else:
             message = f"{data}/{path} {reason}"
             raise CheckpointDamaged(message, hint=remedy(path))
+
+
+def is_overwritten(files: CheckpointFiles, path: str, reason: str) -> bool:
+    """Return whether the next run writes a damaged file again."""
+    is_lost_kind = path == "pace" and reason == MISSING
+    return is_rewritten_by_every_run(path) or _is_of_open_epoch(files, path) or is_lost_kind
+
+
+def epoch_of_lost_record(files: CheckpointFiles, path: str) -> tuple[str, int] | None:
+    """Return the query and the epoch whose record a damaged file is, if the epoch can run again and write it."""
+    match = RECORD.fullmatch(path)
+    query, epoch = (match["query"], int(match["epoch"])) if match else ("", -1)
+    can_run_again = files.newest_committed.get(query) == epoch == files.histories[query].last if match else False
+    return (query, epoch) if can_run_again and _has_record(files, query, epoch - 1) else None
 
 
 def _restore_query_id(query: Folder) -> None:
@@ -149,23 +165,17 @@ def _is_of_open_epoch(files: CheckpointFiles, path: str) -> bool:
     return match is not None and int(match["epoch"]) > files.newest_committed.get(match["query"], -1)
 
 
-def _rerun_newest_epoch(files: CheckpointFiles, path: str, reason: str) -> bool:
+def _run_again(files: CheckpointFiles, query: str, epoch: int, reason: str) -> None:
     """Make the newest epoch run again if only its record is damaged; sinks that have the epoch skip it."""
-    for query, epoch in files.newest_committed.items():
-        if path == f"epochs/{query}/{epoch}.json" and _has_record(files, query, epoch - 1):
-            history = files.histories[query]
-            aside = f"set-aside/{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-            if epoch != history.last:
-                return False
-            moved = history.with_checksums([f"commits/{epoch}"])
-            history.folder.copy(moved, files.data / aside / "queries" / query)
-            for name in moved:
-                history.folder.remove(name)
-            files.data.remove(path)
-            done = f"epoch {epoch} will run again with the same offsets; its commit is in {aside}"
-            _log.warning("checkpoint %s: %s %s; %s", files.data, path, reason, done)
-            return True
-    return False
+    history, path = files.histories[query], f"epochs/{query}/{epoch}.json"
+    aside = f"set-aside/{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    moved = history.with_checksums([f"commits/{epoch}"])
+    history.folder.copy(moved, files.data / aside / "queries" / query)
+    for name in moved:
+        history.folder.remove(name)
+    files.data.remove(path)
+    done = f"epoch {epoch} will run again with the same offsets; its commit is in {aside}"
+    _log.warning("checkpoint %s: %s %s; %s", files.data, path, reason, done)
 
 
 def _has_record(files: CheckpointFiles, query: str, epoch: int) -> bool:

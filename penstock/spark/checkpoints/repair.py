@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from penstock.errors import CheckpointDamaged
 from penstock.plan.naming import node_id
 from penstock.spark.checkpoints.history import History, query_names
-from penstock.spark.checkpoints.layout import UNKNOWN, QueryLayout, read_layout
+from penstock.spark.checkpoints.layout import UNKNOWN, Layout, QueryLayout, read_layout
 from penstock.spark.checkpoints.spark_files import MISSING, damage_in, is_restorable
 from penstock.spark.epochs.result_staging import ResultStaging
 from penstock.spark.lowering.job_storage import START_OVER
@@ -29,6 +29,8 @@ from penstock.storage.folders import Folder
 # Up to this size every start checks all files that Spark will load; beyond it only those of the newest version.
 FULL_CHECK_BYTES = 64 * 2**20
 FULL_CHECK = "suspect"
+# Where damage is, if no file of its own is damaged.
+_STATE_AFTER = "the state after epoch"
 _VERSION = re.compile(r"state/.+/(\d+)(_[^./]+)?\.(delta|snapshot|changelog|zip)")
 _log = logging.getLogger(__name__)
 
@@ -41,10 +43,8 @@ def repair(data: Folder, *, replayable: bool, processing_time: bool = False, sea
     """
     full_check, layout = data.read(FULL_CHECK) is not None, read_layout(data)
     for name in query_names(data):
-        history = History(data / "queries" / name, layout.operators(name))
-        if history.last >= 0 and (found := _first_damage(history, full_check=full_check)):
-            plan = _Repair(data, name, history, layout.queries.get(name, UNKNOWN), found)
-            if not replayable and plan.epoch < history.last - 1:
+        if plan := plan_repair(data, name, layout, full_check=full_check):
+            if not replayable and plan.reads_sources_again:
                 plan.refuse("its source cannot be read again")
             if processing_time and plan.ends:
                 plan.refuse("windows use processing time, and the times of the epochs that have to run again are lost")
@@ -53,6 +53,13 @@ def repair(data: Folder, *, replayable: bool, processing_time: bool = False, sea
             _log.warning(plan.apply())
     if full_check:
         data.remove(FULL_CHECK)
+
+
+def plan_repair(data: Folder, name: str, layout: Layout, *, full_check: bool) -> Repair | None:
+    """Return the repair of a query; None if what Spark will read is intact; raises if it cannot be repaired."""
+    history = History(data / "queries" / name, layout.operators(name))
+    found = _first_damage(history, full_check=full_check) if history.last >= 0 else None
+    return Repair(data, name, history, layout.queries.get(name, UNKNOWN), found) if found else None
 
 
 def refuse_epochs_to_rerun(data: Folder) -> None:
@@ -90,9 +97,9 @@ def _first_damage(history: History, *, full_check: bool) -> tuple[str, str] | No
             if reason := damage_in(history, name):
                 return name, reason
     except CheckpointDamaged as error:
-        return f"the state after epoch {committed}", f"is damaged ({error.message})"
+        return f"{_STATE_AFTER} {committed}", f"is damaged ({error.message})"
     except (FileNotFoundError, ValueError, KeyError) as error:
-        return f"the state after epoch {committed}", f"cannot be read ({error})"
+        return f"{_STATE_AFTER} {committed}", f"cannot be read ({error})"
     return None
 
 
@@ -106,7 +113,7 @@ def _files_to_check(history: History, names: list[str]) -> list[str]:
     return [name for name in names if not name.startswith("state/") or _version(name) == newest]
 
 
-class _Repair:
+class Repair:
     """The repair of one query: it rolls back to `epoch`, the newest with intact state and known offsets after it.
 
     `ends` are the offsets, by source and epoch, of those epochs that run again and that Spark has no offsets of.
@@ -132,8 +139,13 @@ class _Repair:
         for name in moved:
             self.history.folder.remove(name)
         file, reason = self.found
-        done = f"{self._consequence()}; {_files(len(names))} in {aside}"
+        done = f"{self.consequence}; {_files(len(names))} in {aside}"
         return f"checkpoint {self.data}: {self.name}/{file} {reason}; {done}"
+
+    @property
+    def reads_sources_again(self) -> bool:
+        """Whether rows of committed epochs are read again."""
+        return self.epoch < self.last - 1
 
     def reruns_unsealed(self) -> bool:
         """Return whether an epoch that was published runs again without its seal: the next one to start deletes it."""
@@ -143,11 +155,14 @@ class _Repair:
 
     def refuse(self, why: str) -> NoReturn:
         """Raise the error for damage that cannot be repaired."""
-        file, reason = self.found
-        message = f"{self.history.folder}/{file} {reason}, and {why}"
+        found, reason = self.found
+        separator = ": " if found.startswith(_STATE_AFTER) else "/"
+        message = f"{self.history.folder}{separator}{found} {reason}, and {why}"
         raise CheckpointDamaged(message, hint=START_OVER)
 
-    def _consequence(self) -> str:
+    @property
+    def consequence(self) -> str:
+        """The epochs that will run again."""
         if self.epoch == self.last:
             return "older files have the same state, so no epoch runs again"
         first = f"epoch {self.epoch + 1}" if self.epoch + 1 == self.last else f"epochs {self.epoch + 1} to {self.last}"

@@ -88,7 +88,7 @@ class ResultStaging:
 
     def _damaged(self, file: str, what: str) -> CheckpointDamaged:
         message = f"{self.folder}/{file} {what}: it holds rows of an epoch that sinks may have a part of"
-        return CheckpointDamaged(message, hint="put the file back from a copy, or restore a savepoint")
+        return CheckpointDamaged(message, hint="put the file back from a copy, or restore a savepoint if there is one")
 
     def clear(self, epoch: int) -> None:
         """Delete epochs that are done, and what an unfinished attempt of this one staged."""

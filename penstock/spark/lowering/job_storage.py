@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from penstock.storage.folders import Folder
 
 # What a user can do when the files of a job are lost or damaged.
-START_OVER = "restore a savepoint (`penstock savepoint list`), or start over with another --checkpoint folder"
+START_OVER = (
+    "restore a savepoint if there is one (`penstock savepoint list`), or start over with another --checkpoint folder"
+)
 
 
 class JobStorage(Protocol):

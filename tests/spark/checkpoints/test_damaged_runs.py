@@ -15,8 +15,10 @@ import pytest
 from penstock.errors import CheckpointDamaged
 from penstock.settings import Settings
 from penstock.spark.checkpoints.identity import FORMAT, Identity, data_folder, read_identity, write_identity
+from penstock.spark.checkpoints.inspect import inspect
 from penstock.spark.checkpoints.preflight import check_before_repair, check_before_run, run_kind
 from penstock.spark.checkpoints.repair import repair
+from penstock.spark.checkpoints.runs import RUN
 from penstock.spark.checkpoints.savepoints import create_savepoint, restore_savepoint
 from penstock.spark.epochs.spark_errors import translate
 from penstock.spark.tasks.staging import Staging
@@ -55,11 +57,11 @@ NEEDED["garbled"] = NEEDED["cut"]
 
 
 @pytest.mark.parametrize(("kind", "damage"), WALKS)
-def test_a_run_is_stopped_by_every_file_that_it_needs_and_cannot_repair(
+def test_a_run_is_stopped_by_every_file_that_it_needs_and_cannot_repair_as_checkpoints_says(
     kind: str, damage: str, stopped_job: Made, tmp_path: Path
 ) -> None:
     whole = as_it_was(stopped_job(kind)) / "checkpoint"
-    wrong = []
+    wrong: list[object] = []
     for number, name in enumerate(files_of(whole, kind)):
         copied = tmp_path / str(number)
         shutil.copytree(whole, copied)
@@ -67,7 +69,10 @@ def test_a_run_is_stopped_by_every_file_that_it_needs_and_cannot_repair(
         goes_on = re.fullmatch(GOES_ON, name) or (damage == "deleted" and re.fullmatch(GOES_ON_WITHOUT, name))
         if kind == "unfinished" and re.fullmatch(NEEDED[damage], name):
             goes_on = None
+        said = said_of_next_run(copied)
         outcome = preflight(copied)
+        if said and said.startswith("the next run stops") != isinstance(outcome, CheckpointDamaged):
+            wrong.append((name, said, outcome))
         if (
             isinstance(outcome, CheckpointDamaged)
             and outcome.hint
@@ -78,6 +83,17 @@ def test_a_run_is_stopped_by_every_file_that_it_needs_and_cannot_repair(
             wrong.append((name, outcome))
         shutil.rmtree(copied)
     assert wrong == []
+
+
+def said_of_next_run(checkpoint: Path) -> str:
+    """What `penstock checkpoints` says that the next run does; empty if it says nothing, or stops itself."""
+    try:
+        found = inspect(folder(checkpoint))
+    except CheckpointDamaged:
+        return ""
+    by_path = {path: said for path, said in found.next_run.items() if not RUN.fullmatch(path)}
+    every = [*by_path.values(), *(one.next_run for one in found.queries.values() if one.next_run)]
+    return max(every, key=lambda said: said.startswith("the next run stops"), default="")
 
 
 def preflight(checkpoint: Path) -> Exception | None:

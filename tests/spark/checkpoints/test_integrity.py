@@ -73,7 +73,7 @@ def test_every_file_that_is_damaged_is_reported_by_name(kind: str, damage: str, 
     assert silent == []
 
 
-def test_checkpoints_exits_with_2_and_names_the_file_and_the_remedy(stopped_job: Made) -> None:
+def test_checkpoints_exits_with_2_and_names_the_files_and_what_the_next_run_does(stopped_job: Made) -> None:
     checkpoint = as_it_was(stopped_job("memory")) / "checkpoint"
     shown = CliRunner().invoke(app, ["checkpoints", str(checkpoint)])
     assert (shown.exit_code, "damaged" in shown.output) == (0, False)
@@ -81,9 +81,16 @@ def test_checkpoints_exits_with_2_and_names_the_file_and_the_remedy(stopped_job:
     delete(checkpoint / "queries" / "final" / "state")
     shown = CliRunner().invoke(app, ["checkpoints", str(checkpoint)])
     assert shown.exit_code == 2
-    assert re.search(r"damaged: epochs/final/\d+\.json cannot be read", shown.output)
-    assert re.search(r"damaged: queries/final/state/0/\d/\d+\.delta is missing", shown.output)
-    assert "savepoint" in shown.output
+    newest = r"epochs/final/(\d+)\.json cannot be read"
+    assert re.search(rf"damaged: {newest}.*\n  the next run repairs it: epoch \1 will run again", shown.output)
+    assert re.search(r"damaged: \d+ files in queries/final/state/0, each of which is missing: ", shown.output)
+    assert re.search(r"\n  the next run repairs it: epochs 0 to \d+ will run again with the same offsets", shown.output)
+    assert shown.output.count("damaged:") == 2
+    delete(checkpoint / "queries" / "final" / "offsets" / "0")
+    shown = CliRunner().invoke(app, ["checkpoints", str(checkpoint)])
+    assert re.search(
+        r"\n  the next run stops: .* no retained epoch has intact state\n  restore a savepoint", shown.output
+    )
 
 
 def test_a_garbled_number_of_the_current_generation_does_not_start_a_new_checkpoint(stopped_job: Made) -> None:
