@@ -51,6 +51,7 @@ test: $(READY) pages ## Run the tests
 # Property tests are among them, with all of their examples.
 test-slow: $(READY) pages ## Run the longer forms of tests that `make test` leaves out
 	@$(MAKE) --no-print-directory browser || true
+	@$(FETCH_KAFKA) & \
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --slow -m "slow or hypothesis" --durations=15
 
 lint: $(READY) ## Check style, format and types
