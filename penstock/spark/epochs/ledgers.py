@@ -19,23 +19,7 @@ from penstock.spark.epochs.bounds import planned_bounds, read_bounds
 from penstock.spark.epochs.epoch_names import EpochNames
 from penstock.spark.epochs.sink_tasks import failures
 from penstock.spark.tasks.offset_files import newest_epoch, replayed_ends
-from penstock.storage.durable_files import sync, sync_all, sync_parents
 from penstock.storage.folders import Folder
-
-
-def sync_offsets(query: Folder, epoch: int) -> None:
-    """Make the bounds of an epoch durable before a sink commits it; Spark does not sync its files.
-
-    In an object store every write is durable.
-    """
-    if query.local is None:
-        return
-    folder = query.local / "offsets"
-    # Offsets with a torn checksum would be taken for damaged.
-    checksum = folder / f".{epoch}.crc"
-    sync_all(map(str, [folder / str(epoch), *([checksum] if checksum.exists() else [])]))
-    sync(folder)
-    sync_parents([folder])
 
 
 class Ledgers:

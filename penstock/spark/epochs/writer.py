@@ -26,10 +26,11 @@ from penstock.plan.operators.row_expressions import fallible_expressions
 from penstock.plan.operators.stateless import Write
 from penstock.plan.physical.determinism import nondeterministic_upstream
 from penstock.report import Progress
+from penstock.spark.epochs.durable_epochs import sync_commit, sync_offsets
 from penstock.spark.epochs.epoch_names import EpochNames, first_by_input
 from penstock.spark.epochs.late_output_nodes import add_keys, apply_nodes
 from penstock.spark.epochs.latency import latency_ms
-from penstock.spark.epochs.ledgers import Ledgers, sync_offsets
+from penstock.spark.epochs.ledgers import Ledgers
 from penstock.spark.epochs.partition_watermarks import PartitionTimes, grown_state, newest_times, spark_times
 from penstock.spark.epochs.result_staging import ResultStaging, SealedEpoch, Tables
 from penstock.spark.epochs.row_accounting import RowCounts, account_rows, node_totals
@@ -124,6 +125,8 @@ class EpochWriter:
         self._refuse_lost_seal(number)
         if self.records_starts:
             self.staging.mark_started(number)
+        if self.answers is not None:
+            sync_commit(self.planned, number - 1)
         prepared, late, rejected = self._computed(frame, number)
         self.confirm()
         self.on_epoch(number, "prepared")
