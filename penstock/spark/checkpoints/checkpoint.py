@@ -52,8 +52,8 @@ from penstock.spark.tasks.totals import rename_totals
 from penstock.storage.file_names import source_folder
 from penstock.storage.folders import Folder, folder
 
-# Checks and repairs the data of a checkpoint, the second folder, which is in the first one.
-Prepare = Callable[[Folder, Folder], None]
+# Checks and repairs the data of a checkpoint, the second folder, which is in the first one; told if the plan changed.
+Prepare = Callable[[Folder, Folder, bool], None]
 
 
 class Checkpoint:
@@ -195,7 +195,7 @@ class Checkpoint:
         if changes is None:
             _refuse_other_plan(found, mine, self.root)
         if prepare is not None:
-            prepare(self.root, self.folder)
+            prepare(self.root, self.folder, bool(changes))
         if changes is None:
             return found
         wanted = self.state_partitions

@@ -141,7 +141,10 @@ def read_layout(folder: Folder) -> Layout:
         )
     except (ValueError, TypeError, KeyError) as error:
         message = f"{folder}/{FILE} cannot be read ({type(error).__name__})"
-        hint = "remove it: the next run writes it again; if the plan has changed, run the old version once first"
+        hint = (
+            "put the file back from a copy; or remove it: the next run writes it again, unless the checkpoint was "
+            "migrated and has several queries; if the plan has changed, run the old version once first"
+        )
         raise CheckpointDamaged(message, hint=hint) from error
 
 

@@ -5,38 +5,60 @@ Computed by the functions by which the preflight check of a run decides, without
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from penstock.errors import CheckpointDamaged
 from penstock.spark.checkpoints.integrity import CheckpointFiles, Problems, find_damage, remedy
-from penstock.spark.checkpoints.preflight import epoch_of_lost_record, is_overwritten
-from penstock.spark.checkpoints.repair import Repair, plan_repair
+from penstock.spark.checkpoints.preflight import METADATA, epoch_of_lost_record, is_overwritten
+from penstock.spark.checkpoints.repair import FULL_CHECK, Repair, plan_repair
 from penstock.spark.checkpoints.runs import RUN
 from penstock.spark.lowering.job_storage import START_OVER
 
+Stops = Mapping[str, CheckpointDamaged]
+"""The files that stop every run before it repairs anything, with its error."""
 _NOT_READ = "the next run does not read {}; a run that goes back to an earlier epoch does"
+_REPAIRS = "the next run repairs it"
+# What every start checks is bounded, and a run whose Spark failed requests a check of all files.
+_REPAIRS_LATER = "the next run fails if Spark reads it, and the one after that repairs it"
 
 
-def outlook(files: CheckpointFiles, damaged: Problems) -> dict[str, str]:
+def outlook(files: CheckpointFiles, damaged: Problems, stops: Stops) -> dict[str, str]:
     """Return what the next run does about each damaged file of Penstock's own, by its path."""
     if not damaged:
         return {}
     read = find_damage(files, newest_only=True)
-    return {path: _outlook(files, path, reason, read=path in read) for path, reason in damaged.items()}
+    return {
+        path: f"the next run stops; {stops[path].hint}"
+        if path in stops
+        else _outlook(files, path, reason, read=path in read)
+        for path, reason in damaged.items()
+    }
 
 
-def outlook_for_query(files: CheckpointFiles, query: str) -> str:
+def outlook_for_query(files: CheckpointFiles, query: str, damaged: Problems, stops: Stops) -> str:
     """Return what the next run does about damaged files of Spark's in a query."""
     if not files.has_epochs:
         return f"the next run stops if Spark reads them; {START_OVER}"
     try:
-        repair = plan_repair(files.data, query, files.layout, full_check=True)
+        for error in stops.values():
+            raise error
+        return _repaired(files, query) or _left(damaged)
     except CheckpointDamaged as error:
         return f"the next run stops: {error.message}\n  {error.hint}"
-    if repair is None:
-        return _NOT_READ.format("them")
-    unless = " or ".join(_what_prevents(repair))
-    return f"the next run repairs it: {repair.consequence}" + (f"; it stops instead if {unless}" if unless else "")
+
+
+def _repaired(files: CheckpointFiles, query: str) -> str | None:
+    """Return which run repairs a query, and how; None if none does. Raises what that run raises."""
+    requested = files.data.read(FULL_CHECK) is not None
+    for full_check, which in ((requested, _REPAIRS), (True, _REPAIRS_LATER)):
+        if repair := plan_repair(files.data, query, files.layout, full_check=full_check):
+            unless = " or ".join(_what_prevents(repair))
+            return f"{which}: {repair.consequence}" + (f"; it stops instead if {unless}" if unless else "")
+    return None
+
+
+def _left(damaged: Problems) -> str:
+    return "the next run gives the query a new id" if set(damaged) == {METADATA} else _NOT_READ.format("them")
 
 
 def _outlook(files: CheckpointFiles, path: str, reason: str, *, read: bool) -> str:
@@ -47,7 +69,7 @@ def _outlook(files: CheckpointFiles, path: str, reason: str, *, read: bool) -> s
     if is_overwritten(files, path, reason):
         return "the next run writes it again"
     if found := epoch_of_lost_record(files, path):
-        return f"the next run repairs it: epoch {found[1]} will run again with the same offsets"
+        return f"{_REPAIRS}: epoch {found[1]} will run again with the same offsets"
     return f"the next run stops; {remedy(path)}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -49,14 +50,14 @@ _PACES: dict[Kind, str] = {
 def preflight(graph: Graph) -> Prepare:
     """Return what a run in epochs does with a checkpoint before it decides how to go on: it checks and repairs it."""
 
-    def prepare(root: Folder, data: Folder) -> None:
+    def prepare(root: Folder, data: Folder, changed: bool) -> None:
         _refuse_other_kind(data, "epochs")
         check_before_repair(root, data)
         replayable = all(read.source.replayable for read in graph.reads)
         processing_time = any(node.is_processing_time for node in graph.nodes)
         outputs = [write for write in graph.writes if late_output_of(write) is None]
         varying = {graph.own_name(write) for write in outputs if nondeterministic_upstream(write)}
-        repair(data, replayable=replayable, processing_time=processing_time, sealed_for=varying)
+        repair(data, replayable=replayable, processing_time=processing_time, sealed_for=varying, changed=changed)
         check_before_run(root, data)
 
     return prepare
@@ -64,48 +65,57 @@ def preflight(graph: Graph) -> Prepare:
 
 def check_before_repair(root: Folder, data: Folder) -> None:
     """Check the files of Penstock that the repair of Spark's files reads."""
+    for _, error in find_unrepairable(root, data):
+        raise error
+
+
+Unrepairable = Iterator[tuple[str, CheckpointDamaged]]
+
+
+def find_unrepairable(root: Folder, data: Folder) -> Unrepairable:
+    """Yield the damaged files that the repair of Spark's files reads, each with the error that stops a run."""
     names = query_names(data)
     if data.read(LAYOUT) is None and len(names) > 1 and data.url != root.url:
         message = f"{data}/{LAYOUT} {MISSING}, and without it the queries of the pipeline cannot be matched"
-        raise CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}")
-    _refuse_lost_epochs(root, data)
+        yield LAYOUT, CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}")
+    yield from _lost_epochs(root, data)
     for name in names:
-        _refuse_unreadable(data, f"queries/{name}/{REPLAY}")
-        _refuse_unreadable_bounds(data, name)
+        yield from _unreadable(data, f"queries/{name}/{REPLAY}")
+        yield from _unreadable_bounds(data, name)
         for source in (data / "sources").names():
-            _refuse_unreadable(data, f"sources/{source}/planned-{name}.json", needed_by=name)
+            yield from _unreadable(data, f"sources/{source}/planned-{name}.json", needed_by=name)
 
 
-def _refuse_lost_epochs(root: Folder, data: Folder) -> None:
-    """Raise if a query has lost its newest epochs: the next one would have the number of one that sinks may have."""
+def _lost_epochs(root: Folder, data: Folder) -> Unrepairable:
+    """Yield lost newest epochs of a query: the next one would have the number of one that sinks may have."""
     identity = read_identity(data)
     files = checkpoint_files(data, identity, migrated=data.url != root.url) if identity else None
     for path, reason in lost_epochs(files).items() if files else ():
         left = files.newest_committed if files else {}
         message = f"{data}/{path} {reason}"
         other = f"; or {as_new_lineage(root, left.get(path.split('/')[1], -1))}" if left else ""
-        raise CheckpointDamaged(message, hint=remedy(path) + other)
+        yield path, CheckpointDamaged(message, hint=remedy(path) + other)
 
 
-def _refuse_unreadable(data: Folder, path: str, needed_by: str | None = None) -> None:
-    """Raise if a file cannot be read; with `needed_by`, only if the newest offsets of that query are damaged too."""
+def _unreadable(data: Folder, path: str, needed_by: str | None = None) -> Unrepairable:
+    """Yield a file that cannot be read; with `needed_by`, only if the newest offsets of that query are damaged too."""
     content = data.read(path)
     try:
         if content is not None:
             json.loads(content)
-    except ValueError as error:
+    except ValueError:
         if needed_by is None or not _newest_offsets_are_intact(data, needed_by):
             message = f"{data}/{path} cannot be read, and it has the offsets of epochs that have to run again"
-            raise CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}") from error
+            yield path, CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}")
 
 
-def _refuse_unreadable_bounds(data: Folder, query: str) -> None:
+def _unreadable_bounds(data: Folder, query: str) -> Unrepairable:
     try:
         read_bounds(data / "queries" / query)
-    except ValueError as error:
+    except ValueError:
         message = f"{data}/queries/{query}/{BOUNDS} cannot be read, and sinks may know an epoch by it"
         hint = "put the file back from a copy; or remove it: a run that needs it stops with LedgerAhead"
-        raise CheckpointDamaged(message, hint=hint) from error
+        yield f"queries/{query}/{BOUNDS}", CheckpointDamaged(message, hint=hint)
 
 
 def _newest_offsets_are_intact(data: Folder, query: str) -> bool:

@@ -35,15 +35,25 @@ _VERSION = re.compile(r"state/.+/(\d+)(_[^./]+)?\.(delta|snapshot|changelog|zip)
 _log = logging.getLogger(__name__)
 
 
-def repair(data: Folder, *, replayable: bool, processing_time: bool = False, sealed_for: Collection[str] = ()) -> None:
+def repair(
+    data: Folder,
+    *,
+    replayable: bool,
+    processing_time: bool = False,
+    sealed_for: Collection[str] = (),
+    changed: bool = False,
+) -> None:
     """Find damage in the files that Spark will read, and repair it; logs a warning for each repaired query.
 
     With processing time (`processing_time`) only an epoch can run again whose time Spark still has; in a query with a
-    sink in `sealed_for`, which gets rows of functions that are not deterministic, only one that is sealed.
+    sink in `sealed_for`, which gets rows of functions that are not deterministic, only one that is sealed. A `changed`
+    plan does not know all that of the epochs of the old one, so where several have to run again it is refused.
     """
     full_check, layout = data.read(FULL_CHECK) is not None, read_layout(data)
     for name in query_names(data):
         if plan := plan_repair(data, name, layout, full_check=full_check):
+            if changed and plan.rolls_back:
+                raise _needs_old_version(data, "is damaged", "that have to be rolled back")
             if not replayable and plan.reads_sources_again:
                 plan.refuse("its source cannot be read again")
             if processing_time and plan.ends:
@@ -51,6 +61,8 @@ def repair(data: Folder, *, replayable: bool, processing_time: bool = False, sea
             if not {*sealed_for}.isdisjoint(plan.layout.sinks) and plan.reruns_unsealed():
                 plan.refuse("functions that are not deterministic gave answers in these epochs that are deleted by now")
             _log.warning(plan.apply())
+        else:
+            _forget_replayed(History(data / "queries" / name))
     if full_check:
         data.remove(FULL_CHECK)
 
@@ -66,8 +78,12 @@ def refuse_epochs_to_rerun(data: Folder) -> None:
     """Raise if epochs that a repair has rolled back have not run again yet: they need the plan that they ran with."""
     for name in query_names(data):
         if _has_epochs_to_rerun(History(data / "queries" / name)):
-            message = f"checkpoint {data} was damaged, and the epochs that were rolled back have not run again yet"
-            raise CheckpointDamaged(message, hint="run the old version of the pipeline until they have, then this one")
+            raise _needs_old_version(data, "was damaged", "that were rolled back")
+
+
+def _needs_old_version(data: Folder, damaged: str, which: str) -> CheckpointDamaged:
+    message = f"checkpoint {data} {damaged}, and the epochs {which} have not run again yet"
+    return CheckpointDamaged(message, hint="run the old version of the pipeline until they have, then this one")
 
 
 def request_full_check(data: Folder) -> None:
@@ -78,6 +94,12 @@ def request_full_check(data: Folder) -> None:
 def _has_epochs_to_rerun(history: History) -> bool:
     committed = _newest_committed(history)
     return any(epoch > committed for ends in replayed_ends(history.folder).values() for epoch in ends)
+
+
+def _forget_replayed(history: History) -> None:
+    """Delete the offsets of epochs that had to run again once all have: Spark has these offsets then."""
+    if REPLAY in history.files and not _has_epochs_to_rerun(history):
+        history.folder.remove(REPLAY)
 
 
 def _newest_committed(history: History) -> int:
@@ -147,10 +169,19 @@ class Repair:
         """Whether rows of committed epochs are read again."""
         return self.epoch < self.last - 1
 
+    @property
+    def rolls_back(self) -> bool:
+        """Whether more runs again than an epoch that a run continues anyway, as after a crash."""
+        return self.reads_sources_again or bool(self.ends)
+
     def reruns_unsealed(self) -> bool:
-        """Return whether an epoch that was published runs again without its seal: the next one to start deletes it."""
+        """Return whether an epoch that was published runs again without its seal: the next one to start deletes it.
+
+        Spark starts an epoch after the one before is committed, also if that commit is lost now.
+        """
         outbox = ResultStaging(self.data / "staged" / self.name / "outbox")
-        again = [epoch for epoch in self.history.committed if epoch > self.epoch]
+        newest = self.last if self.last in self.history.committed else self.last - 1
+        again = range(self.epoch + 1, newest + 1)
         return len(again) > 1 or any(outbox.sealed(epoch) is None for epoch in again)
 
     def refuse(self, why: str) -> NoReturn:

@@ -47,7 +47,13 @@ def replay(data: Path) -> dict[str, dict[str, object]]:
     return found
 
 
-@pytest.mark.parametrize("damage", [garble, delete])
+def cut_state_of_several_epochs(offsets: Path) -> None:
+    for path in offsets.parents[1].glob("state/0/1/*.delta"):
+        if int(path.stem) > 3:
+            cut(path)
+
+
+@pytest.mark.parametrize("damage", [garble, delete, cut_state_of_several_epochs])
 def test_epochs_that_have_to_run_again_are_refused_to_a_changed_plan_and_left_to_the_old_one(
     damage: Callable[[Path], None], stopped_job: Made, shared_settings: Settings
 ) -> None:
@@ -58,6 +64,8 @@ def test_epochs_that_have_to_run_again_are_refused_to_a_changed_plan_and_left_to
             opened(data, changed(data), shared_settings)
         assert "run the old version" in str(error.value.hint)
     assert not (data / "checkpoint" / "current").exists()
+    # The old version may have to refuse the repair, so it must find everything in place.
+    assert not (data / "checkpoint" / "set-aside").exists()
     assert opened(data, job(data), shared_settings).local == data / "checkpoint"
     assert newest_offsets(data).name in replay(data)["values"]
 

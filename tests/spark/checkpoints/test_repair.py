@@ -20,6 +20,7 @@ from penstock.spark.checkpoints.inspect import inspect
 from penstock.spark.checkpoints.repair import repair
 from penstock.spark.checkpoints.savepoints import create_savepoint
 from penstock.storage.folders import folder
+from tests.spark.checkpoints.damaged_jobs import uncommit_newest
 from tests.spark.stateful_jobs import expected, feed, job, on, snapshots_soon, written
 from tests.waiting import wait_for
 
@@ -208,10 +209,40 @@ def test_epochs_whose_answers_are_deleted_are_not_repeated(epochs: int, settings
             _asking(tmp_path).run(until="drained", checkpoint=where, settings=on(settings, "memory"))
         return
     _asking(tmp_path).run(until="drained", checkpoint=where, settings=on(settings, "memory"))
-    files = [str(path) for path in (tmp_path / "out").rglob("*.parquet") if "_penstock" not in path.parts]
+    assert _totals(tmp_path) == (4 * 60, True)
+
+
+def test_an_epoch_whose_answers_and_commit_are_lost_is_not_rolled_back_so_the_commit_can_be_put_back(
+    settings: Settings, tmp_path: Path
+) -> None:
+    where, memory = tmp_path / "checkpoint", on(settings, "memory")
+    run = _asking(tmp_path).start(checkpoint=where, settings=memory)
+    for number in range(3):
+        feed(tmp_path / "in", number)
+        run.process_available()
+    run.stop()
+    run.wait()
+    uncommit_newest(where)
+    commits = _query(tmp_path) / "commits"
+    shutil.copytree(commits, tmp_path / "kept")
+    for name in ("1", ".1.crc"):
+        (commits / name).unlink()
+    said = inspect(folder(where)).queries["final"].next_run
+    assert "a function that is not deterministic is upstream of a sink" in said
+    with pytest.raises(CheckpointDamaged, match="functions that are not deterministic gave answers"):
+        _asking(tmp_path).run(until="drained", checkpoint=where, settings=memory)
+    assert not (where / "set-aside").exists()
+    shutil.rmtree(commits)
+    shutil.copytree(tmp_path / "kept", commits)
+    _asking(tmp_path).run(until="drained", checkpoint=where, settings=memory)
+    assert _totals(tmp_path) == (3 * 60, True)
+
+
+def _totals(data: Path) -> tuple[int, bool]:
+    """How many rows there are, and whether each total is the sum of the answers so far."""
+    files = [str(path) for path in (data / "out").rglob("*.parquet") if "_penstock" not in path.parts]
     rows = sorted(ds.dataset(files).to_table().to_pylist(), key=lambda row: row["total"])
-    assert len(rows) == 4 * 60
-    assert [row["total"] for row in rows] == [*accumulate(row["answer"] for row in rows)]
+    return len(rows), [row["total"] for row in rows] == [*accumulate(row["answer"] for row in rows)]
 
 
 def test_temporary_files_of_spark_are_not_damage(stopped: Callable[[str], Path]) -> None:
