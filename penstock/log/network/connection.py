@@ -287,6 +287,10 @@ class Connection:
         except LogError as error:
             self._refuse(error)
             return
+        except Exception:  # as where requests arrive: the client would wait forever for this reply
+            log.exception("a request of %s failed; the connection is closed", self.host)
+            self.close()
+            return
         finally:
             self._resuming = False
         self._read_on()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.kafka.records import Record, build_batch
+from penstock.log.handlers import HOT
 from penstock.log.network.connection import Connection
 from penstock.log.network.transport import PlainWire
 from penstock.log.protocol.apis import BY_NAME
@@ -50,10 +51,10 @@ class Client:
     def __init__(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connection, self._reader, self._writer = connection, reader, writer
 
-    async def send(self, *requests: bytes, served: int = 0) -> None:
+    async def send(self, *requests: bytes, served: int | None = None) -> None:
         """Send requests; return when the log serves all of them, or as many as it is said."""
         self._writer.write(b"".join(map(framed, requests)))
-        while self.connection.usage.unanswered < (served or len(requests)):
+        while self.connection.usage.unanswered < (len(requests) if served is None else served):
             await asyncio.sleep(0)
         await let_it_work()
 
@@ -220,6 +221,27 @@ def test_a_client_that_half_closes_during_a_long_poll_gets_the_answers_before_it
         answers = await client.answers()
         assert [int.from_bytes(answer[:4]) for answer in answers] == list(range(15))
         assert not broker.store.partition("t", 0).waiters
+
+    play(tmp_path, story)
+
+
+def test_a_mistake_in_a_request_that_had_to_wait_ends_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistaken(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setitem(HOT, "fetch", mistaken)
+    full = True
+    monkeypatch.setattr("penstock.log.network.connection._is_full", lambda _: full)
+
+    async def story(broker: SlowDisk, client: Client) -> None:
+        nonlocal full
+        await client.send(long_poll(), long_poll(), served=0)
+        assert client.connection.usage.waiting > 0
+        full = False
+        client.connection._resume()  # as a timer does
+        assert await client.answers() == []
 
     play(tmp_path, story)
 
