@@ -12,7 +12,7 @@ from penstock.log.errors import ErrorCode, LogError
 from penstock.log.protocol.messages import Fields, given
 from penstock.log.request_context import Call
 from penstock.log.storage.partition import Partition
-from penstock.log.storage.time_search import first_record, next_candidates
+from penstock.log.storage.time_search import Candidates, first_record, next_candidates
 
 log = logging.getLogger("penstock.log")
 _LATEST, _EARLIEST, _LARGEST, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -64,25 +64,31 @@ async def _find(call: Call, partition: Partition, wanted: int, committed: bool) 
         return -1, partition.log_start
     if wanted in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return -1, -1  # there is no tiered storage
-    found = await _first_since(call, partition, partition.largest_timestamp if wanted == _LARGEST else wanted)
+    found = await _first_since(call, partition, partition.largest_timestamp if wanted == _LARGEST else wanted, last)
     return found if found is not None and found[1] < last else (-1, -1)
 
 
-async def _first_since(call: Call, partition: Partition, timestamp: int) -> tuple[int, int] | None:
-    """Return (timestamp, offset) of the first record at or after a time."""
+async def _first_since(call: Call, partition: Partition, timestamp: int, last: int) -> tuple[int, int] | None:
+    """Return (timestamp, offset) of the first record at or after a time; it may be none of those before `last`."""
     if timestamp < 0:
         return None
     throttle, offset = Throttle(), 0
     try:
-        while (candidates := next_candidates(partition, timestamp, offset)) is not None:
-            async with call.broker.time_searches:
-                found = await asyncio.to_thread(first_record, candidates, timestamp, throttle)
-            if found is not None:
+        while offset < last and (candidates := next_candidates(partition, timestamp, offset)) is not None:
+            if (found := await _decode(call, candidates, timestamp, throttle)) is not None:
                 return found
             offset = candidates.following
         return None
     finally:
         throttle.stopped = True  # the client may have gone
+
+
+async def _decode(call: Call, candidates: Candidates, timestamp: int, throttle: Throttle) -> tuple[int, int] | None:
+    if not candidates.batches:
+        await asyncio.sleep(0)  # others are served before the search goes on
+        return None
+    async with call.broker.time_searches:
+        return await asyncio.to_thread(first_record, candidates, timestamp, throttle)
 
 
 def _check_epoch(partition: Partition, epoch: int) -> None:

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from itertools import groupby
 
-from penstock.kafka.batches import HEADER_SIZE, MAGIC, header_at
+from penstock.kafka.batches import HEADER_SIZE, MAGIC, BatchHeader, header_at
 from penstock.kafka.compression import ZSTD
 from penstock.log.configs.topic import refuse_internal
 from penstock.log.errors import ErrorCode, InvalidRecordsError, LogError
@@ -58,6 +58,7 @@ class _Pending:
     def _take(self, at: int, batches: Batches) -> Result:
         call, records = self._call, batches.records
         _check(call, self._request, batches)
+        _check_codec(call, records)
         partition = call.broker.store.partition(batches.topic, batches.partition)
         if not records:
             raise LogError(
@@ -163,10 +164,7 @@ def _check(call: Call, request: ProduceRequest, batches: Batches) -> None:
 def _check_batch(call: Call, transactional_id: str | None, topic: str, partition: int, records: memoryview) -> None:
     if transactional_id is not None and not call.allowed("WRITE", "TRANSACTIONAL_ID", transactional_id):
         raise LogError(ErrorCode.transactional_id_authorization_failed)
-    head = header_at(records) if len(records) >= HEADER_SIZE else None
-    if head is not None and head.compression == ZSTD and call.version < _ZSTD_VERSION:
-        message = f"zstd needs version {_ZSTD_VERSION} of the request, this one has {call.version}"
-        raise LogError(ErrorCode.unsupported_compression_type, message)
+    head = _first_header(records)
     if head is None or head.magic != MAGIC or not head.is_transactional:
         return  # invalid batches are refused by the append
     if transactional_id is None:
@@ -177,3 +175,15 @@ def _check_batch(call: Call, transactional_id: str | None, topic: str, partition
         code = ErrorCode.transaction_abortable
     if code is not None:
         raise LogError(code)
+
+
+def _check_codec(call: Call, records: memoryview | None) -> None:
+    # Of what the client sent: the topic may store it in a codec that the client does not know.
+    head = _first_header(records) if records else None
+    if head is not None and head.compression == ZSTD and call.version < _ZSTD_VERSION:
+        message = f"zstd needs version {_ZSTD_VERSION} of the request, this one has {call.version}"
+        raise LogError(ErrorCode.unsupported_compression_type, message)
+
+
+def _first_header(records: memoryview) -> BatchHeader | None:
+    return header_at(records) if len(records) >= HEADER_SIZE else None

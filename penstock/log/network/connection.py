@@ -30,8 +30,9 @@ log = logging.getLogger("penstock.log")
 _HEAD = struct.Struct(">hhi")
 _API_VERSIONS = BY_NAME["api_versions"]
 _OPEN_TO_ALL = {"api_versions", "sasl_handshake", "sasl_authenticate"}
-_MOST_QUEUED = 1 << 24  # bytes of unread replies, above which no more requests of the client are read
+_MOST_QUEUED = 1 << 24  # bytes of unread replies, above which no more requests of the client are read or served
 _MOST_BUFFERED = 1 << 20  # the same for replies that are in memory
+_RETRY_SECONDS = 0.01  # until a client that has to wait is looked at again
 _MOST_UNANSWERED = 256  # produce requests that overlap; the following ones wait for the replies to all of them
 
 
@@ -73,7 +74,7 @@ class Connection:
         self._replies: deque[PendingReply] = deque()
         self._waiting_frames: deque[bytes] = deque()
         self._serial = False
-        self._draining = self._resuming = False
+        self._draining = self._resuming = self._retrying = False
         self._producing = self._half_closed = False
         self._muted_until = 0
         self._wire: Wire | None = None
@@ -160,11 +161,15 @@ class Connection:
             self._pause()
 
     def _take(self, frame: memoryview) -> None:
-        if self._serial or self._waiting_frames:
+        if self._must_wait or self._waiting_frames:
             self._waiting_frames.append(bytes(frame))
             self._pause()
         else:
             self._serve(frame)
+
+    @property
+    def _must_wait(self) -> bool:
+        return self._serial or (self._wire is not None and _is_full(self._wire))
 
     def _serve(self, frame: memoryview) -> None:
         if self.authentication is not None and self.authentication.raw:
@@ -269,7 +274,7 @@ class Connection:
             wire.send(pieces)
             if _is_full(wire):
                 self._pause()
-                self.broker.call_later(0.01, self._resume)
+                self._retry_in(_RETRY_SECONDS)
 
     def _resume(self) -> None:
         """Serve the waiting requests, then read on."""
@@ -277,10 +282,14 @@ class Connection:
             return
         self._resuming = True
         try:
-            while self._waiting_frames and not self._serial:
+            while self._waiting_frames and not self._must_wait:
                 self._serve(memoryview(bytearray(self._waiting_frames.popleft())))
         except LogError as error:
             self._refuse(error)
+            return
+        except Exception:  # as where requests arrive: the client would wait forever for this reply
+            log.exception("a request of %s failed; the connection is closed", self.host)
+            self.close()
             return
         finally:
             self._resuming = False
@@ -288,14 +297,23 @@ class Connection:
 
     def _read_on(self) -> None:
         wire = self._wire
-        if wire is None or self._waiting_frames or self._serial or self._draining:
+        if wire is None or self._serial or (self._draining and not self._waiting_frames):
             return
-        wait = self._muted_until - self.broker.clock()
+        self.request_started_at = self.broker.clock()  # a client that may not send is not late
+        wait = self._muted_until - self.request_started_at
         if _is_full(wire) or wait > 0:
-            self.broker.call_later(max(wait / 1000, 0.01), self._resume)
-        else:
-            self.request_started_at = self.broker.clock()
+            self._retry_in(max(wait / 1000, _RETRY_SECONDS))
+        elif not self._waiting_frames:
             wire.resume()
+
+    def _retry_in(self, seconds: float) -> None:
+        if not self._retrying:  # a single timer, however many replies wait
+            self._retrying = True
+            self.broker.call_later(seconds, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = False
+        self._resume()
 
     def mute(self, milliseconds: int) -> None:
         """Read nothing for a while: the client exceeded its quota."""
@@ -322,18 +340,22 @@ class Connection:
         self._draining = True
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection once the replies are sent; requests that still wait are not served."""
+        self._waiting_frames.clear()
         if self._wire is not None:
             self._wire.close()
 
     def eof_received(self) -> bool:
-        """Keep a half-closed connection until its produce requests are answered, as Kafka does.
+        """Keep a half-closed connection until its produce requests are answered, as Kafka does, and replies are sent.
 
         A client that only waits, in a long poll or for its group, has gone: its wait is cancelled.
         """
         self._half_closed = bool(self._replies) and self._producing
         if self._half_closed:
             self._pause()
+        elif self._wire is not None and self._wire.queued:
+            self.close()
+            return True
         return self._half_closed
 
     def connection_lost(self, _error: Exception | None) -> None:

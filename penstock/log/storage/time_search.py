@@ -1,7 +1,8 @@
 """Search for the first record at or after a time: ListOffsets.
 
-The batches that may contain it are found on the event loop, by their headers. Their records are decoded in a thread:
-a batch of a few kilobytes may hold millions.
+The batches that may contain it are found on the event loop, by their headers, a bounded part of a segment at a time:
+a segment may have millions of batches. Their records are decoded in a thread: a batch of a few kilobytes may hold
+millions.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from penstock.log.errors import LogError
 from penstock.log.storage.memory_usage import DECOMPRESSED_BYTES
 from penstock.log.storage.partition import Partition
 from penstock.log.storage.segments.files import Handle
+from penstock.log.storage.segments.segment import Segment
 
-_MOST_BYTES = 256 << 10  # of the batches of one step, unless it is a single one
+_MOST_BYTES = 256 << 10  # of the batches that one step looks at, unless it is a single one
 
 
 class Candidates(NamedTuple):
-    """Some batches of a segment, by position and size; `following` is the offset after the last of them."""
+    """Some batches of a segment, by position and size, or none; the search goes on at the offset `following`."""
 
     handle: Handle
     batches: list[tuple[int, int]]
@@ -31,21 +33,31 @@ class Candidates(NamedTuple):
 
 
 def next_candidates(partition: Partition, timestamp: int, offset: int) -> Candidates | None:
-    """Return the next batches from an offset on that may contain a record at or after a time."""
+    """Look at some batches from an offset on; return those that may contain a record at or after a time."""
     for segment in partition.segments:
-        if segment.end <= max(offset, partition.log_start):
-            continue
-        batches, following, size = list[tuple[int, int]](), offset, 0
-        for position, batch in segment.find_time(timestamp, offset):
-            if batch.last_offset < partition.log_start:
-                continue
-            if batches and size + batch.size > _MOST_BYTES:
-                break
-            batches.append((position, batch.size))
-            following, size = batch.last_offset + 1, size + batch.size
-        if batches:
-            return Candidates(segment.handle, batches, following, partition.log_start)
+        if segment.end > max(offset, partition.log_start) and segment.largest_timestamp >= timestamp:
+            found, following = _look(segment, _start(partition, segment, timestamp, offset), timestamp)
+            return Candidates(segment.handle, found, following, partition.log_start)
     return None
+
+
+def _start(partition: Partition, segment: Segment, timestamp: int, offset: int) -> int:
+    first = max(segment.base, partition.log_start)
+    # A search that goes on in the middle of a segment has skipped what the time index lets it skip.
+    return segment.position_of(offset) if offset > first else segment.position_of_time(timestamp, first)
+
+
+def _look(segment: Segment, start: int, timestamp: int) -> tuple[list[tuple[int, int]], int]:
+    found, following, size = list[tuple[int, int]](), 0, 0
+    for position, batch in segment.headers(start):
+        size += batch.size
+        if following and size > _MOST_BYTES:
+            return found, following
+        # Within bounds whatever a damaged header says, so that each step goes on and none leaves the segment.
+        following = min(max(following, batch.last_offset + 1), segment.end)
+        if batch.max_timestamp >= timestamp:
+            found.append((position, batch.size))
+    return found, segment.end
 
 
 def first_record(

@@ -281,6 +281,22 @@ def test_zstd_needs_versions_whose_clients_know_it(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+@pytest.mark.parametrize("size", [1000, 40_000], ids=["on the event loop", "in a thread"])
+@pytest.mark.parametrize("codec", [0, GZIP])
+@pytest.mark.parametrize("version", [3, 6, 7])
+def test_a_topic_in_zstd_takes_other_codecs_from_clients_that_do_not_know_it(
+    tmp_path: Path, version: int, codec: int, size: int
+) -> None:
+    async def story(broker: Broker) -> None:
+        broker.store.create_topic("t", 1, {"compression.type": "zstd"})
+        answer = await sent(broker, numbered(1, codec, size), version=version)
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.none, 0)
+        assert numbers(broker) == [1]
+        assert {batch.compression for batch, _ in broker.store.partition("t", 0).batches()} == {ZSTD}
+
+    play(tmp_path, story)
+
+
 def test_topics_are_named_by_their_ids_in_the_newest_versions(tmp_path: Path) -> None:
     async def story(broker: Broker) -> None:
         topic = broker.store.create_topic("t", 1, {})

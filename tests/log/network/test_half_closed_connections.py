@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.kafka.records import Record, build_batch
+from penstock.log.handlers import HOT
 from penstock.log.network.connection import Connection
 from penstock.log.network.transport import PlainWire
 from penstock.log.protocol.apis import BY_NAME
@@ -24,7 +25,7 @@ from tests.log.requests import decoded_reply, framed, head
 from tests.log.transactions.brokers import Still, running
 
 PRODUCE, FETCH, JOIN = BY_NAME["produce"], BY_NAME["fetch"], BY_NAME["join_group"]
-LIST_OFFSETS = BY_NAME["list_offsets"]
+LIST_OFFSETS, METADATA = BY_NAME["list_offsets"], BY_NAME["metadata"]
 TIMEOUT_SECONDS = 60
 MIB = 1 << 20
 
@@ -50,10 +51,10 @@ class Client:
     def __init__(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connection, self._reader, self._writer = connection, reader, writer
 
-    async def send(self, *requests: bytes, served: int = 0) -> None:
+    async def send(self, *requests: bytes, served: int | None = None) -> None:
         """Send requests; return when the log serves all of them, or as many as it is said."""
         self._writer.write(b"".join(map(framed, requests)))
-        while self.connection.usage.unanswered < (served or len(requests)):
+        while self.connection.usage.unanswered < (len(requests) if served is None else served):
             await asyncio.sleep(0)
         await let_it_work()
 
@@ -172,6 +173,75 @@ def test_many_requests_that_are_answered_at_once_wait_behind_a_slow_one(tmp_path
         await client.send(head(LIST_OFFSETS, 1) + body, *polls, served=1)
         await client.half_close()
         assert len(await client.answers()) == 501
+
+    play(tmp_path, story)
+
+
+def large_answers(broker: SlowDisk, count: int) -> list[bytes]:
+    """Requests with answers of 50 KB each."""
+    broker.store.create_topic("large", 2000, {})
+    return [head(METADATA, 1, correlation=number) + struct.pack(">i", -1) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [100, 101], ids=["metadata", "and a produce request"])
+def test_a_client_that_half_closes_before_it_reads_gets_the_answers_to_all_that_it_sent(
+    tmp_path: Path, count: int
+) -> None:
+    """Its requests arrive together and are served as it reads: the answers are larger than what may wait."""
+
+    async def story(broker: SlowDisk, client: Client) -> None:
+        broker.call_later = asyncio.get_running_loop().call_later  # type: ignore[assignment, method-assign]
+        asked = [*large_answers(broker, 100), produce(100)]
+        await client.send(*asked[:count], served=1)
+        await client.half_close()
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert 0 < client.connection.usage.unsent < 2 * MIB
+        assert client.connection.usage.waiting > 0
+        reading = asyncio.create_task(client.answers())
+        while count > 100 and not broker.not_durable:
+            await asyncio.sleep(0)
+        for make_durable in broker.not_durable:
+            make_durable()
+        answers = await reading
+        assert [int.from_bytes(answer[:4]) for answer in answers] == list(range(count))
+        assert len({len(answer) for answer in answers[:100]}) == 1
+
+    play(tmp_path, story)
+
+
+def test_a_client_that_half_closes_during_a_long_poll_gets_the_answers_before_it(tmp_path: Path) -> None:
+    async def story(broker: SlowDisk, client: Client) -> None:
+        await client.send(*large_answers(broker, 15), served=1)
+        while client.connection.usage.unanswered:
+            await asyncio.sleep(0)
+        await client.send(long_poll())
+        await client.half_close()
+        assert client.connection.usage.unsent > 0
+        answers = await client.answers()
+        assert [int.from_bytes(answer[:4]) for answer in answers] == list(range(15))
+        assert not broker.store.partition("t", 0).waiters
+
+    play(tmp_path, story)
+
+
+def test_a_mistake_in_a_request_that_had_to_wait_ends_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistaken(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setitem(HOT, "fetch", mistaken)
+    full = True
+    monkeypatch.setattr("penstock.log.network.connection._is_full", lambda _: full)
+
+    async def story(broker: SlowDisk, client: Client) -> None:
+        nonlocal full
+        await client.send(long_poll(), long_poll(), served=0)
+        assert client.connection.usage.waiting > 0
+        full = False
+        client.connection._resume()  # as a timer does
+        assert await client.answers() == []
 
     play(tmp_path, story)
 

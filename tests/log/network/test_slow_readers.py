@@ -165,6 +165,21 @@ def test_a_reader_that_asks_on_without_reading_is_not_served_further(served: Ser
         assert served.memory - before < 16 * MIB
 
 
+def test_requests_that_arrive_together_are_served_as_their_answers_are_read(served: Served) -> None:
+    before, count = served.memory, 300
+    requests = [framed(head(METADATA, 1, correlation=number) + struct.pack(">i", -1)) for number in range(count)]
+    with closing(served.client()) as client, closing(served.client()) as other:
+        client.socket.sendall(b"".join(requests))
+        for _ in range(count):  # the log serves both in turns
+            other.send(head(METADATA, 1) + struct.pack(">i", 0))
+            other.answer()
+        assert served.memory - before < 6 * MIB
+        first = client.answer()
+        assert count * len(first) > 10 * MIB
+        for number in range(1, count):
+            assert client.answer() == number.to_bytes(4) + first[4:]
+
+
 def test_clients_that_have_gone_hold_nothing(served: Served) -> None:
     """With TLS each left 275 KB until Python looked for cycles."""
 

@@ -319,18 +319,14 @@ class Segment:
         self._handles.index_loaded(self)
         return index
 
-    def find_time(self, timestamp: int, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield position and header of the batches from an offset on that may have a record at or after a time."""
-        if self.largest_timestamp < timestamp:
-            return
+    def position_of_time(self, timestamp: int, offset: int) -> int:
+        """Return where a search for records from an offset on at or after a time starts: no earlier batch has one."""
         entries = time_entries(self.time_path)
         if entries is None:
             self.reindex()
             entries = time_entries(self.time_path) or []
-        start = max((offset for time, offset in entries if time < timestamp), default=0)
-        for position, batch in self.headers(self.position_of(max(self.base + start, offset))):
-            if batch.max_timestamp >= timestamp:
-                yield position, batch
+        start = max((relative for time, relative in entries if time < timestamp), default=0)
+        return self.position_of(max(self.base + start, offset))
 
     def files(self) -> list[Path]:
         """Return its files, in the order of deletion: those that can be rebuilt before the one with the records."""
