@@ -22,6 +22,7 @@ _ORDERED = [
     "errors",
     "ddl",
     "durations",
+    "quoted_secrets",
     "masking",
     "secret_references",
     "schema",
