@@ -49,7 +49,7 @@ RULES: dict[str, set[str]] = {
     "values": {"errors", "schema"},
     "contracts": {*_ORDERED, "storage"},
     "plan": PLANNING,
-    "native": PLANNING | {"plan", "values", "rejected"},
+    "native": PLANNING | {"plan", "values", "connectors", "rejected"},
     "keyed": PLANNING | {"native", "storage", "values"},
     "incremental": PLANNING | {"plan", "native", "keyed", "values"},
     "connectors": VALUES | {"values", "storage", "kafka"},
