@@ -95,7 +95,9 @@ def masked_text(text: str) -> str:
     hidden = _SECRET_PATH.sub(rf"\1{HIDDEN}", hidden)
     hidden = _WEB_URL.sub(lambda found: _PAIR.sub(_web_pair, found[0]), hidden)
     hidden = _PART.sub(_pair, hidden)
-    hidden = _PAIR.sub(_pair, without_quoted(hidden, is_secret, HIDDEN))
+    # A value after `name=` is masked before others, for it may be a part of them.
+    hidden = _PAIR.sub(_pair, without_quoted(hidden, is_secret, HIDDEN, direct=True))
+    hidden = without_quoted(hidden, is_secret, HIDDEN)
     hidden = _ESCAPED_PAIR.sub(_escaped_pair, hidden)
     hidden = _OPTION_LINE.sub(_option_line, _OPTION_TUPLE.sub(_option_tuple, hidden))
     hidden = _LOGIN_HEADER.sub(rf"\1{HIDDEN}", hidden)

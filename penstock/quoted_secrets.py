@@ -27,8 +27,10 @@ def _value(quote: str) -> re.Pattern[str]:
 _VALUES = {quote: _value(quote) for quote in "'\""}
 
 
-def without_quoted(text: str, is_secret: Callable[[str], bool], hidden: str) -> str:
+def without_quoted(text: str, is_secret: Callable[[str], bool], hidden: str, *, direct: bool = False) -> str:
     """Return a text without the quoted values of secret names. A value without an end and such quotes is left.
+
+    `direct`: only of those right behind `name=`.
 
     >>> without_quoted("password = 'it''s x', n = 'y'", lambda name: name == "password", "***")
     "password = '***', n = 'y'"
@@ -36,7 +38,7 @@ def without_quoted(text: str, is_secret: Callable[[str], bool], hidden: str) -> 
     pieces, at = [], 0
     for before in _BEFORE.finditer(text):
         start, quote = before.end(), text[before.end()]
-        if start < at or not is_secret(before[2] or before[3]):
+        if start < at or (direct and before[0] != f"{before[3]}=") or not is_secret(before[2] or before[3]):
             continue
         value = _VALUES[quote].match(text, start)
         if value and len(value[0]) > 2:

@@ -127,6 +127,7 @@ def test_secrets_of_other_clients_are_known_by_their_names() -> None:
         ("note='it''s' password='Hunt er-2'", "note='it''s' password=***"),
         ("password='' n='it is'", "password=*** n='it is'"),
         ("password='Hunter-2 is", "password=*** is"),
+        ("('password': 'sasl.password='Hunter-2'", "('password': 'sasl.password=***"),
         ("a.token = b.token AND x = 'token'", "a.token = b.token AND x = 'token'"),
         ("key=('token', 'symbol')", "key=('token', 'symbol')"),
         ("aggregate 'token': unknown column 'x'", "aggregate 'token': unknown column 'x'"),
