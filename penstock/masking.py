@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from penstock.errors import SettingsError
+from penstock.quoted_secrets import NAME, without_quoted
 
 HIDDEN = "***"
 # Names with one of these words: options of librdkafka, libpq, obstore, Spark, Kafka's Java client; HTTP headers.
@@ -31,24 +32,26 @@ _OPTIONS = ("options", "headers", "config", "properties", "login")
 # And under these, rows and expressions, which would be others if they were masked.
 _DATA = ("rows", "columns", "bad")
 _MARK = re.compile(r"[:=/]\*\*\*($|[@&?])")
-_NAME = r"[\w.%+-]+"
 # A value ends before closing punctuation, so that a quoted address stays quoted.
-_PAIR = re.compile(rf"""({_NAME})=('[^']*'|"[^"]*"|[^&\s]*?(?=["')\]}},;:.]*(?:[&\s]|$)))""")
-_QUOTED_PAIR = re.compile(rf"""(["'])({_NAME})\1(\s*[:=]\s*)(b?)(["'])((?:\\.|(?!\5).)*)\5""", re.DOTALL)
+_PAIR = re.compile(
+    rf"""({NAME})=('[^']*'|"[^"]*"|(?:[^&\s"')\]}},;:.]|["')\]}},;:.]++(?!&|\s|$))*+)""",
+)
 # JSON as a text inside of JSON: a quote is the same mark everywhere, one escaped once more does not end the value.
-_ESCAPED_PAIR = re.compile(rf"""(?<!\\)(\\+["'])({_NAME})\1(\s*:\s*)\1((?:(?!(?<!\\)\1).)+)(?<!\\)\1""", re.DOTALL)
-_SPACED_PAIR = re.compile(rf"""({_NAME})(\s+=\s*|\s*=\s+)(["'])((?:\\.|(?!\3).)+)\3""")
+_ESCAPED_PAIR = re.compile(rf"""(?<!\\)(\\+["'])({NAME})\1(\s*:\s*)\1((?:(?!(?<!\\)\1).)+)(?<!\\)\1""", re.DOTALL)
 # Parts of a connection string, such as Azure's AccountKey; what comes first has no separator before it.
 _PART = re.compile(r"""(?<=;)([\w. ]+)=([^;\s"']+)""")
 # A name with a dot is an option; one without may be a column.
-_OPTION_TUPLE = re.compile(r"""(\((["'])([\w-]+(?:\.[\w-]+)+)\2,\s*)(["'])((?:\\.|(?!\4).)+)\4(?=\))""")
-_OPTION_LINE = re.compile(r"^(\s*)([\w-]+(?:\.[\w-]+)+)(:\s+)\S+(?=\s*$)", re.MULTILINE)
+_OPTION_TUPLE = re.compile(r"""(\((["'])([\w-]+(?:\.[\w-]+)+)\2,\s*)(["'])((?:(?!\4).|(?<=\\)\4)+)\4(?=\))""")
+_OPTION_LINE = re.compile(r"^([^\S\n]*)([\w-]+(?:\.[\w-]+)+)(:\s+)\S+(?=[^\S\n]*$)", re.MULTILINE)
 _LOGIN_HEADER = re.compile(r"(?i)\b((?:proxy-)?authorization:\s*(?:(?:basic|bearer|digest|token)\s+)?)[^\s\"',]+")
-_USERINFO = re.compile(r"([A-Za-z][\w+.-]*://)([^:@/\s]*)(:)?(?(3)(\S*))@")
+# A word up to its last @: a word without one has no login, however many schemes.
+_WITH_AT = re.compile(r"(?<!\S)\S+@")
+_USERINFO = re.compile(r"(?<![\w+.-])([\w+.-]++://)([^:@/\s]*)(:)?(?(3)(\S*))@")
+_HTTP = re.compile(r"[^A-Za-z]*http")
 _BARE_USERINFO = re.compile(r"^(?!\w+://)([^:@\s]*:)\S*(?=@)")
 _KEY_BEGIN, _KEY_END = (rf"-----{mark} [A-Z ]*PRIVATE KEY(?: BLOCK)?-----" for mark in ("BEGIN", "END"))
 _PEM = re.compile(rf"({_KEY_BEGIN}).*?({_KEY_END}|$)", re.DOTALL)
-_OPEN_PEM = re.compile(rf"{_KEY_BEGIN}(?!.*{_KEY_END})")
+_PEM_MARK = re.compile(rf"{_KEY_BEGIN}|{_KEY_END.removesuffix('-----')}(?=-----)")
 _PEM_END = re.compile(rf".*?({_KEY_END})")
 # A line of a key, all but its last one have 60 characters or more; and how many lines the longest keys have.
 _KEY_LINE, _LONG_KEY_LINE = (
@@ -88,11 +91,14 @@ def masked_text(text: str) -> str:
     """
     if not any(mark in text for mark in _MARKS):
         return text
-    hidden = _SECRET_PATH.sub(rf"\1{HIDDEN}", _USERINFO.sub(_userinfo, text))
+    hidden = _WITH_AT.sub(lambda found: _USERINFO.sub(_userinfo, found[0]), text)
+    hidden = _SECRET_PATH.sub(rf"\1{HIDDEN}", hidden)
     hidden = _WEB_URL.sub(lambda found: _PAIR.sub(_web_pair, found[0]), hidden)
     hidden = _PART.sub(_pair, hidden)
-    hidden = _QUOTED_PAIR.sub(_quoted_pair, _PAIR.sub(_pair, hidden))
-    hidden = _ESCAPED_PAIR.sub(_escaped_pair, _SPACED_PAIR.sub(_spaced_pair, hidden))
+    # A value after `name=` is masked before others, for it may be a part of them.
+    hidden = _PAIR.sub(_pair, without_quoted(hidden, is_secret, HIDDEN, direct=True))
+    hidden = without_quoted(hidden, is_secret, HIDDEN)
+    hidden = _ESCAPED_PAIR.sub(_escaped_pair, hidden)
     hidden = _OPTION_LINE.sub(_option_line, _OPTION_TUPLE.sub(_option_tuple, hidden))
     hidden = _LOGIN_HEADER.sub(rf"\1{HIDDEN}", hidden)
     return _PEM.sub(rf"\1{HIDDEN}\2", hidden)
@@ -119,7 +125,7 @@ class LineMask:
         elif self._left or self._is_tail:
             self._left = max(0, self._left - 1)
             return HIDDEN
-        if _OPEN_PEM.search(line):
+        if (marks := _PEM_MARK.findall(line)) and "BEGIN" in marks[-1]:
             self._left = _MOST_KEY_LINES
         return masked_text(line)
 
@@ -236,7 +242,7 @@ def _userinfo(found: re.Match[str]) -> str:
     if password:
         return f"{scheme}{user}:{HIDDEN}@"
     # Web services accept a token as the user, without a password.
-    return f"{scheme}{HIDDEN}@" if scheme.startswith("http") else f"{scheme}{user}{colon or ''}@"
+    return f"{scheme}{HIDDEN}@" if _HTTP.match(scheme) else f"{scheme}{user}{colon or ''}@"
 
 
 def _pair(found: re.Match[str]) -> str:
@@ -246,16 +252,6 @@ def _pair(found: re.Match[str]) -> str:
 def _web_pair(found: re.Match[str]) -> str:
     secret = found[2] and _WEB_NAMES.fullmatch(unquote(found[1]).lower())
     return f"{found[1]}={HIDDEN}" if secret else found[0]
-
-
-def _quoted_pair(found: re.Match[str]) -> str:
-    quote, name, colon, _, around, value = found.groups()
-    return f"{quote}{name}{quote}{colon}{around}{HIDDEN}{around}" if value and is_secret(name) else found[0]
-
-
-def _spaced_pair(found: re.Match[str]) -> str:
-    name, equals, quote, _ = found.groups()
-    return f"{name}{equals}{quote}{HIDDEN}{quote}" if is_secret(name) else found[0]
 
 
 def _escaped_pair(found: re.Match[str]) -> str:

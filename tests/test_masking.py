@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -113,6 +114,20 @@ def test_secrets_of_other_clients_are_known_by_their_names() -> None:
         ("a\n  sasl.password: Hunter-2\nb", "a\n  sasl.password: ***\nb"),
         ("authorization: Bearer Hunter-2", "authorization: Bearer ***"),
         (r'"{\"password\": \"Hunt\\\"er-2\", \"n\": \"1\"}"', r'"{\"password\": \"***\", \"n\": \"1\"}"'),
+        ("password='it''s Hunter-2' and n=1", "password=*** and n=1"),
+        (r"password='it\'s Hunter-2', n=1", "password=***, n=1"),
+        ('password="it""s Hunter-2"; n=1', "password=***; n=1"),
+        (r'password="it\"s Hunter-2")', "password=***)"),
+        ("password='''it is Hunter-2''' n", "password=*** n"),
+        ("(password = 'it''s Hunter-2', n = 'y')", "(password = '***', n = 'y')"),
+        ("{'password': 'it''s Hunter-2'}", "{'password': '***'}"),
+        # What is unclear, such as a backslash before the last quote, is masked.
+        (r"password='C:\' token='it is Hunter-2'", "password=***"),
+        ("password='it''s Hunter-2", "password=***"),
+        ("note='it''s' password='Hunt er-2'", "note='it''s' password=***"),
+        ("password='' n='it is'", "password=*** n='it is'"),
+        ("password='Hunter-2 is", "password=*** is"),
+        ("('password': 'sasl.password='Hunter-2'", "('password': 'sasl.password=***"),
         ("a.token = b.token AND x = 'token'", "a.token = b.token AND x = 'token'"),
         ("key=('token', 'symbol')", "key=('token', 'symbol')"),
         ("aggregate 'token': unknown column 'x'", "aggregate 'token': unknown column 'x'"),
@@ -126,6 +141,36 @@ def test_secrets_of_other_clients_are_known_by_their_names() -> None:
 def test_a_text_is_shown_without_its_secrets(text: str, shown: str) -> None:
     assert masked_text(text) == shown
     assert masked_text(shown) == shown
+
+
+# Repeated on a long line, some of these took time that grows with the square of its length, or worse.
+PIECES = [
+    *("a", "a=", "a =", " ", "\n", "=", ":", "@", ";", "'", '"', "\\", "a.", "a.b", "a.b: ", "a.b:\n", "a=;;;", "a=]'"),
+    *("http", "https://", "a://", "a://b:", "a://b:c@d ", "password ", "password=", "password='", "password = 'a"),
+    *("'a': '\\x", "('a.b', '\\x", "'a': '", "'a'=", r"\"a\": \"", r"\"a", "password='\\'x ", "'password': '\\'x"),
+    *("password='''", "password=''a", "password=''';", "; a", ";a b", ";a=", "('a.b", "-----BEGIN PRIVATE KEY-----"),
+    *("-----BEGIN A ", "-----END PRIVATE KEY-----", "authorization: ", "proxy-", "http://a.webhook.office.com"),
+]
+# Such a line takes a tenth of this; where time grows with the square, ten times as much.
+LONG, MOST_SECONDS = 50_000, 4
+
+
+@pytest.mark.parametrize(("first", "last"), [("", ""), ("a=", ";x"), (":", "= "), ("", ": x y"), ("('", "='")])
+def test_a_long_line_is_masked_in_time_that_grows_with_its_length(first: str, last: str) -> None:
+    for piece in PIECES:
+        assert seconds(first + piece * (LONG // len(piece)) + last) < MOST_SECONDS, piece
+
+
+def test_many_keys_before_a_long_rest_are_masked_in_such_time_too() -> None:
+    assert seconds(BEGIN * (LONG // 8) + END + "x" * LONG * 4) < MOST_SECONDS
+
+
+def seconds(line: str) -> float:
+    """The time of the processor that masking takes."""
+    started = time.process_time()
+    LineMask()(line)
+    masked(line)
+    return time.process_time() - started
 
 
 BODY = ["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj", "MzEfYyjiWA4R4/M2bS1GB4t7NXp98C3S", "fQ=="]

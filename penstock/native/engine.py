@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.connectors.formats.wide_times import python_values
 from penstock.errors import ExpressionFailed
 from penstock.native.fallible_expressions import WHY, failed_rows, reasons
 from penstock.native.steps import INPUT, Step, compose
@@ -73,7 +74,9 @@ _HINT = f"{_TRY}; or reject such rows: Pipeline(..., rejected_to=sink)"
 
 
 def _failure(step: Step, why: str, row: pa.Table) -> ExpressionFailed:
-    shown = {name: value for name, value in row.to_pylist()[0].items() if not name.startswith(OWN_COLUMNS)}
+    names = [name for name in row.column_names if not name.startswith(OWN_COLUMNS)]
+    # Python has no times before year 1 and after 9999.
+    shown = {name: python_values(row.column(name))[0] for name in names}
     message = f"{why}; the input row was {shown}"
     return ExpressionFailed(message, node=f"{step.kind} '{step.node}'", hint=_HINT)
 

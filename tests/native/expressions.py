@@ -85,6 +85,18 @@ DATES = [None, *(date.fromisoformat(day) for day in TIMES)]
 MOMENTS = [None, *(datetime.fromisoformat(day).replace(tzinfo=UTC) + clock for day in TIMES for clock in CLOCKS)]
 
 
+# Around the ends of the types, of DuckDB's timestamps, and where a date is none any more as a timestamp.
+FAR_DAYS = [None, *(end + days for end in (-INT, -106_751_991, 106_751_991) for days in (0, 1, 2, 40, 200, 400))]
+FAR_DAYS += [INT - days for days in (1, 2, 3, 8, 40, 200, 400)]
+FIRST_US = -9_223_372_022_400_000_000
+FAR_US = [
+    None,
+    *(-BIG + us for us in (0, 1, 2, 999, 999_999, 2_000_000)),
+    *(BIG - us for us in (1, 2, 999, 10**6, 10**11)),
+]
+FAR_US += [FIRST_US - 1, FIRST_US, FIRST_US + 1, FIRST_US + 86_400_000_000]
+
+
 def whole(limit: int) -> list[int | None]:
     """The edges of a whole-number type."""
     return [None, 0, 1, -1, 2, -7, 100, limit - 1, -limit, -limit + 1, limit // 2]
@@ -122,6 +134,16 @@ def edges(count: int = 400) -> pa.Table:
     chance = Random(5)
     rows = [{name: chance.choice(values) for name, values in VALUES.items()} for _ in range(count)]
     return pa.Table.from_pylist(rows, schema=SCHEMA.arrow)
+
+
+def far_edges(count: int = 400) -> pa.Table:
+    """Such rows with dates and timestamps at the ends of their types, which Python does not have."""
+    chance, rows = Random(6), edges(count)
+    for name, values in {**dict.fromkeys(("ts", "us"), FAR_US), **dict.fromkeys(("dt", "du"), FAR_DAYS)}.items():
+        field, width = SCHEMA.arrow.field(name), pa.int64() if values is FAR_US else pa.int32()
+        column = pa.array(chance.choices(values, k=count), width).cast(field.type)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, column)
+    return rows
 
 
 def _cases(text: str) -> list[str]:

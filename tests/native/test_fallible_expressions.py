@@ -15,7 +15,7 @@ from penstock.native.engine import connection, share_subexpressions
 from penstock.native.translate import expression
 from penstock.plan.translation.fallibility import can_fail, probes
 from penstock.schema import Schema
-from tests.native.expressions import CASES, SCHEMA, edges, random_rows
+from tests.native.expressions import CASES, FAR_US, SCHEMA, edges, far_edges, random_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ Reasons = list[str | None]
 
 @pytest.mark.parametrize("group", CASES)
 def test_what_is_taken_for_safe_fails_on_no_row(group: str) -> None:
-    rows = edges()
+    rows = pa.concat_tables([edges(), far_edges()])
     for sql in CASES[group]:
         reasons = in_duckdb([sql], rows, always=True)[0]
         assert can_fail(sql, SCHEMA) or not any(reasons), sql
@@ -46,6 +46,17 @@ def test_a_time_near_the_ends_is_cut_as_any_other_or_fails(unit: str) -> None:
     assert [x is None for x in cut] == [True, True, True, True, False, False, True]
     assert all(0 <= us - x < 366 * 86_400_000_000 for us, x in zip(given, cut, strict=True) if x is not None)
     assert can_fail(sql, schema)
+
+
+@pytest.mark.parametrize(("function", "per_unit"), [("unix_seconds", 10**6), ("unix_millis", 1000)])
+def test_units_since_1970_are_rounded_down_from_the_first_time_on(function: str, per_unit: int) -> None:
+    # DuckDB takes the second and the last one for infinity, of which a field is null.
+    given = [*(us for us in FAR_US if us not in (None, 1 - 2**63, 2**63 - 1)), -1, 0, 1]
+    rows = pa.table({"ts": pa.array(given, pa.int64()).cast(pa.timestamp("us", "UTC"))})
+    connection().register("rows", rows)
+    sql = expression(f"{function}(ts)", Schema("ts timestamp"))
+    found = connection().sql(f"SELECT {sql} FROM rows").fetchall()
+    assert [x for (x,) in found] == [us // per_unit for us in given]
 
 
 @pytest.mark.parametrize("group", FALLIBLE)

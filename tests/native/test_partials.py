@@ -105,6 +105,18 @@ def test_a_sum_that_overflows_is_an_error_that_names_the_aggregate() -> None:
         list(native.start(0).batches(iter(table.to_batches())))
 
 
+@pytest.mark.parametrize(("us", "shown"), [(2**63 - 1, r"\+294247-01-10T"), (-(2**60), "-34565-")])
+def test_a_failure_shows_its_row_with_a_time_that_python_does_not_have(us: int, shown: str) -> None:
+    stream = ps.from_items([], SCHEMA.ddl).named("rows").with_columns(y="i div n").named("divided")
+    graph = ps.Pipeline("p", stream.to(ps.collect())).graph
+    (prefix,) = split_lanes(graph).prefixes.values()
+    table = pa.Table.from_pylist([{"i": 1, "n": 0}], schema=SCHEMA.arrow)
+    far = pa.array([us]).cast(SCHEMA.arrow.field("ts").type)
+    table = table.set_column(table.schema.get_field_index("ts"), SCHEMA.arrow.field("ts"), far)
+    with pytest.raises(ExpressionFailed, match=rf"'divided'(.|\n)*'ts': '{shown}"):
+        list(program(prefix, graph.names).start(0).batches(iter(table.to_batches())))
+
+
 @pytest.mark.parametrize("given", [[], [{"k": "a", "v": -1}]])
 def test_no_row_makes_no_partial(given: list[dict[str, Any]]) -> None:
     stream = ps.from_items([], SCHEMA.ddl).named("rows").filter("v > 0").key_by("k").aggregate(n="count(*)")

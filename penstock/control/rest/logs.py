@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -29,10 +29,15 @@ async def get_logs(
         await run_in_threadpool(manager.get_job, job)  # an unknown one is a problem, before the response starts
         return StreamingResponse(_lines(manager.follow_logs(job, tail)), media_type=PlainTextResponse.media_type)
     lines = await run_in_threadpool(manager.logs, job, tail)
-    return PlainTextResponse("".join(f"{line}\n" for line in map(LineMask(), lines)))
+    return PlainTextResponse(await run_in_threadpool(_masked, lines))
+
+
+def _masked(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in map(LineMask(), lines))
 
 
 async def _lines(lines: AsyncIterator[str]) -> AsyncIterator[str]:
     mask = LineMask()
     async for line in lines:
-        yield f"{mask(line)}\n"
+        # Long lines take a while, and other requests would wait for them.
+        yield f"{await run_in_threadpool(mask, line)}\n"
