@@ -14,7 +14,7 @@ in two ways. 0 is 1970 in every unit. Other numbers are no times: they would hav
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal, DecimalException
+from decimal import ROUND_FLOOR, Context, Decimal, DecimalException
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +33,9 @@ RANGES = (
     (10**17, 10**19, 1, 1_000),
 )
 _WHOLE = r"^-?[0-9]{1,18}$"
+# Enough for all that is a time; rounding down before a division does not alter what is rounded down after it.
+_BILLIONTHS = Context(prec=30, rounding=ROUND_FLOOR)
+_BILLIONTH = Decimal("1e-9")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -48,10 +51,10 @@ def epoch_us(text: str) -> int | None:
         return None
     if not number:
         return 0
+    size = number.copy_abs()  # exact: abs() rounds, and raises if the exponent is far out
     for first, end, times, per in RANGES:
-        if first <= abs(number) < end:
-            above, below = number.as_integer_ratio()
-            return above * times // (below * per)
+        if first <= size < end:
+            return int(number.quantize(_BILLIONTH, context=_BILLIONTHS).scaleb(9, _BILLIONTHS)) * times // (per * 10**9)
     return None
 
 

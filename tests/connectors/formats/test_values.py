@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
+from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,25 @@ def test_numbers_are_times_by_their_digits_however_they_are_read(number: int, st
     assert instants_of_text(pa.array([str(number), None])).cast(pa.int64()).to_pylist() == [expected, None]
     if abs(number) < (1 << 63) - 1:
         assert instants_of(pa.array([None, number], pa.int64())).cast(pa.int64()).to_pylist() == [None, expected]
+
+
+@pytest.mark.parametrize("number", ["1e3999999", "-1e3999999", "1e-3999999", "1" + "0" * 5000, "1e9999999999999999999"])
+def test_a_number_whose_exponent_is_far_out_is_no_time(number: str) -> None:
+    assert epoch_us(number) is None
+    rows, rejected = parsed("json", "n timestamp", ['{"n": 1767268800}', f'{{"n": {number}}}'])
+    assert (len(rows), len(rejected)) == (1, 1)
+
+
+@given(st.decimals(10**8, 10**19, places=12) | st.decimals(-(10**19), -(10**8), places=12))
+def test_numbers_with_a_point_are_times_rounded_down(number: Decimal) -> None:
+    digits = len(str(int(number.copy_abs())))
+    units = {9: 10**6, 10: 10**6, 12: 1000, 13: 1000, 15: 1, 16: 1, 18: Fraction(1, 1000), 19: Fraction(1, 1000)}
+    assert epoch_us(f"{number:f}") == (floor(Fraction(number) * units[digits]) if digits in units else None)
+
+
+def test_the_time_that_a_number_takes_grows_with_its_length() -> None:
+    assert epoch_us("9999999999." + "9" * 10**6) == 10**16 - 1  # as a fraction: more than a minute
+    assert epoch_us("-9999999999." + "9" * 10**6) == -(10**16)
 
 
 def test_parquet_with_nanoseconds_is_read_to_the_microsecond_at_any_depth(tmp_path: Path) -> None:
