@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from penstock.errors import SettingsError
-from penstock.quoted_secrets import NAME, without_quoted
+from penstock.quoted_secrets import ESCAPED_QUOTE, NAME, without_quoted
 
 HIDDEN = "***"
 # Names with one of these words: options of librdkafka, libpq, obstore, Spark, Kafka's Java client; HTTP headers.
@@ -37,7 +37,9 @@ _PAIR = re.compile(
     rf"""({NAME})=('[^']*'|"[^"]*"|(?:[^&\s"')\]}},;:.]|["')\]}},;:.]++(?!&|\s|$))*+)""",
 )
 # JSON as a text inside of JSON: a quote is the same mark everywhere, one escaped once more does not end the value.
-_ESCAPED_PAIR = re.compile(rf"""(?<!\\)(\\+["'])({NAME})\1(\s*:\s*)\1((?:(?!(?<!\\)\1).)+)(?<!\\)\1""", re.DOTALL)
+_ESCAPED_PAIR = re.compile(
+    rf"""(?<!\\)({ESCAPED_QUOTE})({NAME})\1(\s*:\s*)\1((?:(?!(?<!\\)\1).)+)(?<!\\)\1""", re.DOTALL
+)
 # Parts of a connection string, such as Azure's AccountKey; what comes first has no separator before it.
 _PART = re.compile(r"""(?<=;)([\w. ]+)=([^;\s"']+)""")
 # A name with a dot is an option; one without may be a column.

@@ -12,36 +12,46 @@ from collections.abc import Callable
 
 # From its first character on, and no part of it again: what one long word takes stays linear.
 NAME = r"(?<![\w.%+-])[\w.%+-]++"
-# What stands before a quoted value: `'name': ` or `name = `.
-_BEFORE = re.compile(rf"""(?:(["'])({NAME})\1\s*[:=]\s*b?|({NAME})\s*=\s*)(?=["'])""")
+# A quote in a text that is itself in quotes. Each level doubles the backslashes and adds one; without a bound, each
+# number of them would be looked for to the end of the text.
+ESCAPED_QUOTE = r"""\\{1,31}["']"""
+# What stands before a quoted value: `'name': ` or `name = `, and the b of bytes.
+_BEFORE = re.compile(rf"""(?:(["'])({NAME})\1\s*[:=]\s*|({NAME})\s*=\s*)b?(?=["']|{ESCAPED_QUOTE})""")
 # What may follow the end of a value. A word may not: the quote of `token='x` begins one.
 _AFTER = r"""[\s,;.)\]}&>|"'\\]|\Z"""
 
 
 def _value(quote: str) -> re.Pattern[str]:
-    plain = rf"{quote}(?:[^{quote}\\]|\\[^{quote}])*+"
-    inner = rf"(?:\\.?|{quote}{quote}|{quote}(?!{_AFTER})|[^{quote}\\])*+"
-    return re.compile(rf"{plain}{quote}(?!{quote})|{plain}(?=[{quote}\\]){inner}(?:{quote}|\Z)", re.DOTALL)
+    other = "'\"".replace(quote, "")
+    # A shell ends the quotes for a quote in a value, and begins them again.
+    in_shell = f"{quote}{other}{quote}{other}{quote}"
+    plain = rf"{quote}(?:[^{quote}\\]|\\[^{quote}]|{in_shell})*+"
+    inner = rf"(?:\\{quote}{quote}(?!{quote}|\Z)|\\.?|{quote}{quote}|{quote}(?!{_AFTER})|[^{quote}\\])*+"
+    # In SQL inside of SQL the value's own quotes are doubled too.
+    doubled = rf"{quote}{quote}(?!{quote}|{_AFTER}).*?{quote}{quote}"
+    return re.compile(rf"{doubled}|{plain}{quote}(?!{quote})|{plain}(?=[{quote}\\]){inner}(?:{quote}|\Z)", re.DOTALL)
 
 
 _VALUES = {quote: _value(quote) for quote in "'\""}
+_VALUES["\\"] = re.compile(rf"({ESCAPED_QUOTE})(?:(?!(?<!\\)\1).)+(?<!\\)\1", re.DOTALL)
 
 
 def without_quoted(text: str, is_secret: Callable[[str], bool], hidden: str, *, direct: bool = False) -> str:
     """Return a text without the quoted values of secret names. A value without an end and such quotes is left.
 
-    `direct`: only of those right behind `name=`.
+    `direct`: only of those right behind `name=`, with their quotes.
 
     >>> without_quoted("password = 'it''s x', n = 'y'", lambda name: name == "password", "***")
     "password = '***', n = 'y'"
     """
     pieces, at = [], 0
     for before in _BEFORE.finditer(text):
-        start, quote = before.end(), text[before.end()]
-        if start < at or (direct and before[0] != f"{before[3]}=") or not is_secret(before[2] or before[3]):
+        start, name = before.end(), before[2] or before[3]
+        if start < at or (direct and before[0].removesuffix("b") != f"{before[3]}=") or not is_secret(name):
             continue
-        value = _VALUES[quote].match(text, start)
+        value = _VALUES[text[start]].match(text, start)
         if value and len(value[0]) > 2:
+            quote = "" if direct else value[0][: len(value[0]) - len(value[0].lstrip("\\")) + 1]
             pieces.append(f"{text[at:start]}{quote}{hidden}{quote}")
             at = value.end()
     return "".join([*pieces, text[at:]])

@@ -128,6 +128,14 @@ def test_secrets_of_other_clients_are_known_by_their_names() -> None:
         ("password='' n='it is'", "password=*** n='it is'"),
         ("password='Hunter-2 is", "password=*** is"),
         ("('password': 'sasl.password='Hunter-2'", "('password': 'sasl.password=***"),
+        # In quotes in quotes: of SQL, of JSON, of bytes, of a shell.
+        ("dblink('a password=''Hunter-2'' n')", "dblink('a password=*** n')"),
+        ("EXECUTE 'ALTER x password = ''Hunter-2'' n'", "EXECUTE 'ALTER x password = '***' n'"),
+        (r"f(password='@\'')Hunter-2', n=1)", "f(password=***, n=1)"),
+        (r'"f(password = \"Hunter-2\", b=1)"', r'"f(password = \"***\", b=1)"'),
+        (r'"f(password=\"it is Hunter-2\", b=1)"', r'"f(password=***, b=1)"'),
+        ("f(password=b'it is Hunter-2', n=b'y')", "f(password=***, n=b'y')"),
+        ("--password='it'\"'\"'s Hunter-2' --n", "--password=*** --n"),
         ("a.token = b.token AND x = 'token'", "a.token = b.token AND x = 'token'"),
         ("key=('token', 'symbol')", "key=('token', 'symbol')"),
         ("aggregate 'token': unknown column 'x'", "aggregate 'token': unknown column 'x'"),
@@ -159,6 +167,12 @@ LONG, MOST_SECONDS = 50_000, 4
 def test_a_long_line_is_masked_in_time_that_grows_with_its_length(first: str, last: str) -> None:
     for piece in PIECES:
         assert seconds(first + piece * (LONG // len(piece)) + last) < MOST_SECONDS, piece
+
+
+def test_quotes_with_ever_more_backslashes_are_masked_in_such_time_too() -> None:
+    marks = [backslashes * "\\" + quote for backslashes in range(1, 150) for quote in "'\""]
+    line = "".join(f" {mark}a{mark}:{mark} a={mark}x password={mark}" for mark in marks)
+    assert seconds(line + "x" * LONG) < MOST_SECONDS
 
 
 def test_many_keys_before_a_long_rest_are_masked_in_such_time_too() -> None:
