@@ -75,7 +75,7 @@ class Connection:
         self._waiting_frames: deque[bytes] = deque()
         self._serial = False
         self._draining = self._resuming = self._retrying = False
-        self._producing = self._half_closed = False
+        self._producing = self._half_closed = self._closed = False
         self._muted_until = 0
         self._wire: Wire | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -161,6 +161,8 @@ class Connection:
             self._pause()
 
     def _take(self, frame: memoryview) -> None:
+        if self._closed:
+            return
         if self._must_wait or self._waiting_frames:
             self._waiting_frames.append(bytes(frame))
             self._pause()
@@ -340,7 +342,8 @@ class Connection:
         self._draining = True
 
     def close(self) -> None:
-        """End the connection once the replies are sent; requests that still wait are not served."""
+        """End the connection once the replies are sent; requests that still wait or arrive are not served."""
+        self._closed = True
         self._waiting_frames.clear()
         if self._wire is not None:
             self._wire.close()

@@ -100,9 +100,10 @@ def play(folder: Path, story: Story) -> None:
     asyncio.run(whole())
 
 
-def produce(number: int) -> bytes:
+def produce(number: int, acks: int = -1, damaged: bytes = b"") -> bytes:
     records = bytes(build_batch([Record(None, b"%d" % number, timestamp=1_000_000)]))
-    body = struct.pack(">hhiih", -1, -1, 10_000, 1, 1) + b"t" + struct.pack(">iii", 1, 0, len(records))
+    records = records[: len(records) - len(damaged)] + damaged
+    body = struct.pack(">hhiih", -1, acks, 10_000, 1, 1) + b"t" + struct.pack(">iii", 1, 0, len(records))
     return head(PRODUCE, 3, correlation=number) + body + records
 
 
@@ -115,6 +116,15 @@ def join() -> bytes:
     name, kind, protocol = (struct.pack(">h", len(text)) + text for text in (b"g", b"consumer", b"range"))
     times = struct.pack(">ii", 30_000, 60_000)
     return head(JOIN, 1) + name + times + struct.pack(">h", 0) + kind + struct.pack(">i", 1) + protocol + bytes(4)
+
+
+def test_requests_behind_one_that_ends_the_connection_are_not_served(tmp_path: Path) -> None:
+    async def story(broker: SlowDisk, client: Client) -> None:
+        await client.send(produce(0, acks=0), produce(1, acks=0, damaged=b"\xff\xff"), produce(2, acks=0), served=0)
+        assert await client.answers() == []
+        assert broker.store.partition("t", 0).end == 1
+
+    play(tmp_path, story)
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["together", "while the validation threads are busy"])
