@@ -13,6 +13,8 @@ from pathlib import Path
 from penstock.storage.durable_files import sync_all, sync_parents
 from penstock.storage.folders import Folder
 
+_CHANGES = re.compile(r"\.(delta|changelog)(\.crc)?$")
+
 
 def sync_offsets(query: Folder, epoch: int) -> None:
     """Make the bounds of an epoch durable before a sink commits it."""
@@ -23,8 +25,8 @@ def sync_offsets(query: Folder, epoch: int) -> None:
 def sync_commit(query: Folder, epoch: int) -> None:
     """Make the commit of an epoch, and the state after it, durable before its stored results are deleted.
 
-    Without these results the epoch cannot run again, so a power cut must not damage what it left. Snapshots of state
-    are not needed: Spark writes them later, from changes that are durable.
+    Without these results the epoch cannot run again, so a power cut must not damage what it left. Where state has
+    changes, its snapshots are not needed: Spark writes them later, from changes that are durable.
     """
     if query.local is not None:
         _sync([*_with_checksum(query.local / "commits" / str(epoch)), *_state_files(query.local / "state", epoch + 1)])
@@ -40,8 +42,12 @@ def _state_files(state: Path, version: int) -> Iterator[Path]:
     of_version = re.compile(rf"\.?{version}[._].*(?<!\.tmp)")
     for folder, _, names in os.walk(state):
         path = Path(folder)
-        describes = "_metadata" in path.relative_to(state).parts
-        yield from (path / name for name in names if describes or of_version.fullmatch(name))
+        if "_metadata" in path.relative_to(state).parts:
+            yield from (path / name for name in names)
+        else:
+            mine = [name for name in names if of_version.fullmatch(name)]
+            changes = [name for name in mine if _CHANGES.search(name)]
+            yield from (path / name for name in changes or mine)
 
 
 def _sync(files: list[Path]) -> None:
