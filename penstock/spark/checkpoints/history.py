@@ -13,7 +13,7 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -63,9 +63,17 @@ class History:
         """List the folder; `operators` is the number of stateful operators, 0 if it is unknown."""
         self.folder, self.operators = folder, operators
         # A running job writes the state of an epoch before its commit, so commits must be listed first.
-        self.committed = _epochs((folder / "commits").names())
+        self.committed = committed_epochs(folder)
         self.files = folder.files()
-        self.logged = _epochs(name.removeprefix("offsets/") for name in self.files if name.startswith("offsets/"))
+        self.logged = _epochs_in("offsets", self.files)
+
+    def without(self, names: Collection[str]) -> History:
+        """Return the history as it will be without these files."""
+        left = History.__new__(History)
+        left.folder, left.operators = self.folder, self.operators
+        left.files = {name: size for name, size in self.files.items() if name not in names}
+        left.committed, left.logged = _epochs_in("commits", left.files), _epochs_in("offsets", left.files)
+        return left
 
     @cached_property
     def stores(self) -> list[StateStoreFiles]:
@@ -197,13 +205,20 @@ class History:
         return CheckpointDamaged(message, hint="`penstock checkpoints` shows what is left")
 
     def _json(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._lines(name)[1])
+        found = json.loads(self._lines(name)[1])
+        if not isinstance(found, dict):
+            raise self._damaged(name)
         return found
 
 
 def query_names(data: Folder) -> list[str]:
     """Return the queries of a checkpoint that have offsets or state."""
     return [name for name in (data / "queries").names() if not name.startswith(".")]
+
+
+def committed_epochs(query: Folder) -> list[int]:
+    """Return the epochs that Spark has committed and whose commits it retains."""
+    return _epochs((query / "commits").names())
 
 
 def checksum_of(name: str) -> str:
@@ -230,6 +245,10 @@ def state_version(name: str) -> int:
     """
     match = _STATE.fullmatch(name)
     return int(match["version"]) if match and not match["store"].endswith("SSTs") else -1
+
+
+def _epochs_in(log: str, files: Iterable[str]) -> list[int]:
+    return _epochs(name.removeprefix(f"{log}/") for name in files if name.startswith(f"{log}/"))
 
 
 def _epochs(names: Iterable[str]) -> list[int]:

@@ -15,8 +15,7 @@ from penstock.spark.checkpoints.history import History, StateStoreFiles
 from penstock.spark.checkpoints.identity import IDENTITY, Identity, data_folder, read_identity
 from penstock.spark.checkpoints.integrity import CheckpointFiles, checkpoint_files, find_damage
 from penstock.spark.checkpoints.layout import UNKNOWN
-from penstock.spark.checkpoints.outlook import Stops, outlook, outlook_for_query
-from penstock.spark.checkpoints.preflight import find_unrepairable
+from penstock.spark.checkpoints.outlook import Outlook
 from penstock.spark.checkpoints.spark_files import (
     MISSING,
     damage_in,
@@ -124,8 +123,8 @@ def inspect(root: Folder) -> CheckpointContents:
     identity = read_identity(data)
     assert isinstance(identity, Identity)
     files = checkpoint_files(data, identity, migrated=data.url != root.url)
-    stops = dict(find_unrepairable(root, data)) if files.has_epochs else {}
-    queries = {name: _query_contents(files, name, stops) for name in files.histories}
+    outlook = Outlook(root, files)
+    queries = {name: _query_contents(files, name, outlook) for name in files.histories}
     of_spark = {f"queries/{name}/{file}" for name, one in queries.items() for file in one.damaged}
     # The repair of Spark's files comes first.
     damaged = {path: reason for path, reason in find_damage(files).items() if path not in of_spark}
@@ -141,7 +140,7 @@ def inspect(root: Folder) -> CheckpointContents:
         sum(data.files().values()),
         queries,
         damaged,
-        outlook(files, damaged, stops),
+        outlook.of_files(damaged),
     )
 
 
@@ -153,7 +152,7 @@ def watermark(history: History, records: Folder, epoch: int, mark: WatermarkSpec
     return time.isoformat(timespec="milliseconds") if found > mark.first_us else None
 
 
-def _query_contents(files: CheckpointFiles, name: str, stops: Stops) -> QueryContents:
+def _query_contents(files: CheckpointFiles, name: str, outlook: Outlook) -> QueryContents:
     data, history = files.data, files.histories[name]
     set_aside = files_set_aside(data, name)
     damaged = {file: reason for file in _complete_files(history) if (reason := damage_in(history, file))}
@@ -175,7 +174,7 @@ def _query_contents(files: CheckpointFiles, name: str, stops: Stops) -> QueryCon
         [_operator_state(history, one, nodes, damaged) for one in sorted({store.operator for store in history.stores})],
         sum(history.files.values()),
         damaged,
-        outlook_for_query(files, name, damaged, stops) if damaged else "",
+        outlook.of_query(name, damaged) if damaged else "",
     )
 
 

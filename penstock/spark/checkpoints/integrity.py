@@ -37,7 +37,7 @@ from penstock.spark.epochs.journal_compaction import entries_read
 from penstock.spark.lowering.job_storage import START_OVER
 from penstock.spark.tasks.control_journal import TIMERS, ControlJournal, DeclaredTimes
 from penstock.spark.tasks.control_journal import TIMES_JOURNAL as TICKS
-from penstock.spark.tasks.offset_files import replayed_ends
+from penstock.spark.tasks.offset_files import parse_planned, replayed_ends
 from penstock.spark.tasks.timer_source import fired_timers
 from penstock.spark.tasks.totals import Totals
 from penstock.storage.file_names import file_name, source_folder
@@ -205,7 +205,8 @@ def _one_of(*names: str) -> Callable[[bytes], None]:
 _PARSERS: dict[str, Callable[[bytes], Any]] = {
     r"pace": _one_of("epochs", "connected", "realtime"),
     PLAN: _json(dict),
-    r"sources/[^/]+/(pace|planned)-[^/]+\.json": _json(list),
+    r"sources/[^/]+/pace-[^/]+\.json": _json(list),
+    r"sources/[^/]+/planned-[^/]+\.json": parse_planned,
     r"parted-[^/]+\.json|staged/[^/]+/tables/[^/]+/newest\.json": _json(dict),
     rf"{HIGHEST_EPOCHS}|rings-[^/]+\.json|sources/[^/]+/(offsets|start)\.json": _json(dict),
     RECORD.pattern: lambda content: Totals(**json.loads(content)),

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
 from penstock.errors import CheckpointDamaged, CheckpointMismatch
@@ -34,10 +35,12 @@ from penstock.spark.checkpoints.spark_files import MISSING, damage_in
 from penstock.spark.epochs.bounds import BOUNDS, read_bounds
 from penstock.spark.epochs.ledgers import as_new_lineage
 from penstock.spark.lowering.job_storage import START_OVER
-from penstock.spark.tasks.offset_files import REPLAY
+from penstock.spark.tasks.offset_files import REPLAY, planned_end, replayed_ends
+from penstock.spark.tasks.totals import TotalsLog
 from penstock.storage.folders import Folder
 
 METADATA = "metadata"
+PACE = "pace"
 _log = logging.getLogger(__name__)
 Kind = Literal["epochs", "connected", "realtime"]
 _PACES: dict[Kind, str] = {
@@ -74,16 +77,23 @@ Unrepairable = Iterator[tuple[str, CheckpointDamaged]]
 
 def find_unrepairable(root: Folder, data: Folder) -> Unrepairable:
     """Yield the damaged files that the repair of Spark's files reads, each with the error that stops a run."""
+    try:
+        run_kind(data)
+    except CheckpointDamaged as error:
+        yield PACE, error
     names = query_names(data)
     if data.read(LAYOUT) is None and len(names) > 1 and data.url != root.url:
         message = f"{data}/{LAYOUT} {MISSING}, and without it the queries of the pipeline cannot be matched"
         yield LAYOUT, CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}")
     yield from _lost_epochs(root, data)
     for name in names:
-        yield from _unreadable(data, f"queries/{name}/{REPLAY}")
+        query = data / "queries" / name
+        yield from _unreadable(data, f"queries/{name}/{REPLAY}", partial(replayed_ends, query))
         yield from _unreadable_bounds(data, name)
-        for source in (data / "sources").names():
-            yield from _unreadable(data, f"sources/{source}/planned-{name}.json", needed_by=name)
+        if not _newest_offsets_are_intact(query):
+            for source in (data / "sources").names():
+                read = partial(planned_end, data / "sources" / source, name)
+                yield from _unreadable(data, f"sources/{source}/planned-{name}.json", read)
 
 
 def _lost_epochs(root: Folder, data: Folder) -> Unrepairable:
@@ -97,16 +107,13 @@ def _lost_epochs(root: Folder, data: Folder) -> Unrepairable:
         yield path, CheckpointDamaged(message, hint=remedy(path) + other)
 
 
-def _unreadable(data: Folder, path: str, needed_by: str | None = None) -> Unrepairable:
-    """Yield a file that cannot be read; with `needed_by`, only if the newest offsets of that query are damaged too."""
-    content = data.read(path)
+def _unreadable(data: Folder, path: str, read: Callable[[], object]) -> Unrepairable:
+    """Yield a file with offsets of epochs if it cannot be read."""
     try:
-        if content is not None:
-            json.loads(content)
+        read()
     except ValueError:
-        if needed_by is None or not _newest_offsets_are_intact(data, needed_by):
-            message = f"{data}/{path} cannot be read, and it has the offsets of epochs that have to run again"
-            yield path, CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}")
+        message = f"{data}/{path} cannot be read, and it has the offsets of epochs that have to run again"
+        yield path, CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}")
 
 
 def _unreadable_bounds(data: Folder, query: str) -> Unrepairable:
@@ -118,8 +125,8 @@ def _unreadable_bounds(data: Folder, query: str) -> Unrepairable:
         yield f"queries/{query}/{BOUNDS}", CheckpointDamaged(message, hint=hint)
 
 
-def _newest_offsets_are_intact(data: Folder, query: str) -> bool:
-    history = History(data / "queries" / query)
+def _newest_offsets_are_intact(query: Folder) -> bool:
+    history = History(query)
     return history.last < 0 or damage_in(history, f"offsets/{history.last}") is None
 
 
@@ -143,7 +150,7 @@ def check_before_run(root: Folder, data: Folder) -> None:
 
 def is_overwritten(files: CheckpointFiles, path: str, reason: str) -> bool:
     """Return whether the next run writes a damaged file again."""
-    is_lost_kind = path == "pace" and reason == MISSING
+    is_lost_kind = path == PACE and reason == MISSING
     return is_rewritten_by_every_run(path) or _is_of_open_epoch(files, path) or is_lost_kind
 
 
@@ -189,17 +196,16 @@ def _run_again(files: CheckpointFiles, query: str, epoch: int, reason: str) -> N
 
 
 def _has_record(files: CheckpointFiles, query: str, epoch: int) -> bool:
-    content = files.data.read(f"epochs/{query}/{epoch}.json")
     try:
-        return epoch < 0 or isinstance(json.loads(content or b""), dict)
-    except ValueError:
+        return epoch < 0 or TotalsLog(files.data / "epochs" / query).at(epoch) is not None
+    except CheckpointDamaged:
         return False
 
 
 def check_run_kind(checkpoint: Checkpoint, mine: Kind) -> None:
     """Refuse a checkpoint of another kind of run: its offsets and state have another form."""
     _refuse_other_kind(checkpoint.folder, mine)
-    checkpoint.folder.write("pace", mine.encode(), sync=False)
+    checkpoint.folder.write(PACE, mine.encode(), sync=False)
 
 
 def _refuse_other_kind(data: Folder, mine: Kind) -> None:
@@ -211,7 +217,7 @@ def _refuse_other_kind(data: Folder, mine: Kind) -> None:
 
 def run_kind(data: Folder) -> Kind | None:
     """Return the kind of the runs that wrote a checkpoint; None for a new one."""
-    found = data.read("pace")
+    found = data.read(PACE)
     for kind in _PACES:
         if found == kind.encode():
             return kind
@@ -220,6 +226,6 @@ def run_kind(data: Folder) -> Kind | None:
     # Only micro-batch runs write a layout.
     if found is None and "layout.json" in data.names():
         return "epochs"
-    message = f"{data}/pace " + (MISSING if found is None else f"cannot be read: it holds {found[:40]!r}")
+    message = f"{data}/{PACE} " + (MISSING if found is None else f"cannot be read: it holds {found[:40]!r}")
     hint = "write the kind of the run that wrote this checkpoint into it, without a line end"
     raise CheckpointDamaged(message, hint=f"{hint}: {', '.join(f'{kind} ({pace})' for kind, pace in _PACES.items())}")

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from penstock.errors import CheckpointDamaged
 from penstock.plan.naming import node_id
-from penstock.spark.checkpoints.history import History, query_names
+from penstock.spark.checkpoints.history import History, committed_epochs, query_names
 from penstock.spark.checkpoints.layout import UNKNOWN, Layout, QueryLayout, read_layout
 from penstock.spark.checkpoints.spark_files import MISSING, damage_in, is_restorable
 from penstock.spark.epochs.result_staging import ResultStaging
@@ -62,7 +62,7 @@ def repair(
                 plan.refuse("functions that are not deterministic gave answers in these epochs that are deleted by now")
             _log.warning(plan.apply())
         else:
-            _forget_replayed(History(data / "queries" / name))
+            _forget_replayed(data / "queries" / name)
     if full_check:
         data.remove(FULL_CHECK)
 
@@ -77,7 +77,7 @@ def plan_repair(data: Folder, name: str, layout: Layout, *, full_check: bool) ->
 def refuse_epochs_to_rerun(data: Folder) -> None:
     """Raise if epochs that a repair has rolled back have not run again yet: they need the plan that they ran with."""
     for name in query_names(data):
-        if _has_epochs_to_rerun(History(data / "queries" / name)):
+        if _has_epochs_to_rerun(data / "queries" / name):
             raise _needs_old_version(data, "was damaged", "that were rolled back")
 
 
@@ -91,15 +91,15 @@ def request_full_check(data: Folder) -> None:
     data.write(FULL_CHECK, b"Spark failed")
 
 
-def _has_epochs_to_rerun(history: History) -> bool:
-    committed = _newest_committed(history)
-    return any(epoch > committed for ends in replayed_ends(history.folder).values() for epoch in ends)
+def _has_epochs_to_rerun(query: Folder) -> bool:
+    epochs = [epoch for ends in replayed_ends(query).values() for epoch in ends]
+    return bool(epochs) and max(epochs) > max(committed_epochs(query), default=-1)
 
 
-def _forget_replayed(history: History) -> None:
+def _forget_replayed(query: Folder) -> None:
     """Delete the offsets of epochs that had to run again once all have: Spark has these offsets then."""
-    if REPLAY in history.files and not _has_epochs_to_rerun(history):
-        history.folder.remove(REPLAY)
+    if query.read(REPLAY) is not None and not _has_epochs_to_rerun(query):
+        query.remove(REPLAY)
 
 
 def _newest_committed(history: History) -> int:
@@ -184,6 +184,10 @@ class Repair:
         again = range(self.epoch + 1, newest + 1)
         return len(again) > 1 or any(outbox.sealed(epoch) is None for epoch in again)
 
+    def remaining(self) -> History:
+        """Return the history that the repair leaves."""
+        return self.history.without({*self._files_to_move()})
+
     def refuse(self, why: str) -> NoReturn:
         """Raise the error for damage that cannot be repaired."""
         found, reason = self.found
@@ -202,7 +206,7 @@ class Repair:
     def _epoch(self) -> int:
         for epoch in range(min(_newest_committed(self.history), self.last), -1, -1):
             # Spark reads the offsets of the newest epoch that it finds, and of the one before.
-            before = [f"offsets/{epoch - 1}"] if epoch == self.last and epoch else []
+            before = [f"offsets/{epoch - 1}"] if epoch and self._lacks(f"offsets/{epoch + 1}") else []
             if any(self._lacks(name) for name in (f"commits/{epoch}", f"offsets/{epoch}", *before)):
                 continue
             if all(is_restorable(store, epoch, self.damaged) for store in self.history.stores):
@@ -229,13 +233,19 @@ class Repair:
             self.refuse("Spark's connector for Kafka cannot read an epoch again with the same offsets")
         name = f"offsets/{epoch}"
         if not self._lacks(name):
-            return dict(zip(sources, self.history.offsets(epoch), strict=True))
+            return self._by_source(epoch)
         if epoch != self.last or self.data.local is None or (epoch and self._lacks(f"offsets/{epoch - 1}")):
             self.refuse(f"{name} with the offsets of epoch {epoch} is lost")
         # Sources store the newest epoch's offsets as well, unless it has none of their rows.
-        old = dict(zip(sources, self.history.offsets(epoch - 1), strict=True)) if epoch else {}
+        old = self._by_source(epoch - 1) if epoch else {}
         ends = {source: self._planned_end(source, epoch, old.get(source)) for source in sources}
         return {source: end for source, end in ends.items() if end is not None}
+
+    def _by_source(self, epoch: int) -> dict[str, Any]:
+        ends = self.history.offsets(epoch)
+        if len(ends) != len(self.layout.sources):
+            self.refuse(f"offsets/{epoch} has {len(ends)} offsets for {len(self.layout.sources)} sources")
+        return dict(zip(self.layout.sources, ends, strict=True))
 
     def _planned_end(self, source: str, epoch: int, before: Any) -> Any:
         """Return up to where an epoch reads a source, which stores it; `before` if the epoch did not read it."""

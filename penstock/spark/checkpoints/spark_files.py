@@ -22,7 +22,7 @@ import cramjam
 from penstock.errors import CheckpointDamaged
 from penstock.spark.checkpoints.history import History, StateStoreFiles, checksum_of, is_checksum
 from penstock.spark.epochs.bounds import BOUNDS, parse_bounds
-from penstock.spark.tasks.offset_files import REPLAY
+from penstock.spark.tasks.offset_files import REPLAY, parse_replayed
 from penstock.storage.folders import Folder
 
 MISSING = "is missing"
@@ -102,8 +102,10 @@ def _damaged_content(history: History, name: str, data: bytes, *, checked: bool)
     if log in ("offsets", "commits"):
         epoch = int(name.rpartition("/")[2])
         history.commit(epoch) if log == "commits" else (history.header(epoch), history.offsets(epoch))
-    elif name in ("metadata", REPLAY):
+    elif name == "metadata":
         json.loads(data)
+    elif name == REPLAY:
+        parse_replayed(data)
     elif name == BOUNDS:
         parse_bounds(data)
     elif name.endswith("/_metadata/metadata"):

@@ -51,7 +51,8 @@ def write_bounds(query: Folder, epoch: int, bounds: str) -> None:
 
 def read_bounds(query: Folder) -> dict[int, str]:
     """Return the bounds of epochs that another plan started."""
-    return parse_bounds(query.read(BOUNDS) or b"{}")
+    found = query.read(BOUNDS)
+    return {} if found is None else parse_bounds(found)
 
 
 def parse_bounds(content: bytes) -> dict[int, str]:

@@ -80,13 +80,30 @@ def planned_end(folder: Folder, query: str) -> tuple[int, Any]:
     found = folder.read(f"planned-{query}.json")
     if not found:
         return -1, None
-    planned, end, *_ = json.loads(found)
-    return int(planned), end
+    return parse_planned(found)
+
+
+def parse_planned(content: bytes) -> tuple[int, Any]:
+    """Return the epoch that was planned, and up to where it reads; ValueError if the file is damaged."""
+    found = json.loads(content)
+    if not isinstance(found, list) or len(found) < 2 or not isinstance(found[0], int):
+        message = "not an epoch and its end"
+        raise ValueError(message)
+    return found[0], found[1]
 
 
 def replayed_ends(query: Folder) -> dict[str, dict[int, Any]]:
     """Return the ends of epochs that are replayed after a repair, by source: they must be what they were."""
-    found = json.loads(query.read(REPLAY) or "{}")
+    found = query.read(REPLAY)
+    return {} if found is None else parse_replayed(found)
+
+
+def parse_replayed(content: bytes) -> dict[str, dict[int, Any]]:
+    """Return the ends of epochs by source; ValueError if the file is damaged."""
+    found = json.loads(content)
+    if not isinstance(found, dict) or not all(isinstance(ends, dict) for ends in found.values()):
+        message = "not ends by source and epoch"
+        raise ValueError(message)
     return {source: {int(epoch): end for epoch, end in ends.items()} for source, ends in found.items()}
 
 
