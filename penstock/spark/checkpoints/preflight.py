@@ -33,8 +33,7 @@ from penstock.spark.checkpoints.layout import FILE as LAYOUT
 from penstock.spark.checkpoints.repair import repair
 from penstock.spark.checkpoints.spark_files import MISSING, damage_in
 from penstock.spark.epochs.bounds import BOUNDS, read_bounds
-from penstock.spark.epochs.ledgers import as_new_lineage
-from penstock.spark.lowering.job_storage import START_OVER
+from penstock.spark.lowering.job_storage import START_OVER, as_new_lineage
 from penstock.spark.tasks.offset_files import REPLAY, planned_end, replayed_ends
 from penstock.spark.tasks.totals import TotalsLog
 from penstock.storage.folders import Folder

@@ -8,8 +8,6 @@ of an epoch are up to where it reads each source, as one digest that identifies 
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
@@ -18,6 +16,7 @@ from penstock.errors import LedgerAhead
 from penstock.spark.epochs.bounds import planned_bounds, read_bounds
 from penstock.spark.epochs.epoch_names import EpochNames
 from penstock.spark.epochs.sink_tasks import failures
+from penstock.spark.lowering.job_storage import as_new_lineage
 from penstock.spark.tasks.offset_files import newest_epoch, replayed_ends
 from penstock.storage.folders import Folder
 
@@ -124,14 +123,3 @@ _START_AGAIN = (
     "start over with another --checkpoint folder: no epoch is committed here, so all input is written again, and rows "
     "of the lost epochs are in the sinks twice, unless you empty these first"
 )
-
-
-def as_new_lineage(root: Folder, committed: int) -> str:
-    """Return the commands that start a new lineage; a savepoint's name has fewer characters than a path."""
-    name = re.sub(r"[^\w.-]+", "-", str(root).rstrip("/").rpartition("/")[2]).strip("-") or "checkpoint"
-    return (
-        f"start a new lineage, which writes what came after epoch {committed} again (upserts replace it, other sinks "
-        "have these rows twice unless you remove them first):"
-        f"\n    penstock savepoint create {shlex.quote(str(root))} --name {name}-older"
-        f"\n    penstock savepoint restore {name}-older --checkpoint {shlex.quote(f'{root}-restored')}"
-    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -14,6 +16,17 @@ if TYPE_CHECKING:
 START_OVER = (
     "restore a savepoint if there is one (`penstock savepoint list`), or start over with another --checkpoint folder"
 )
+
+
+def as_new_lineage(root: Folder, committed: int) -> str:
+    """Return the commands that start a new lineage; a savepoint's name has fewer characters than a path."""
+    name = re.sub(r"[^\w.-]+", "-", str(root).rstrip("/").rpartition("/")[2]).strip("-") or "checkpoint"
+    return (
+        f"start a new lineage, which writes what came after epoch {committed} again (upserts replace it, other sinks "
+        "have these rows twice unless you remove them first):"
+        f"\n    penstock savepoint create {shlex.quote(str(root))} --name {name}-older"
+        f"\n    penstock savepoint restore {name}-older --checkpoint {shlex.quote(f'{root}-restored')}"
+    )
 
 
 class JobStorage(Protocol):

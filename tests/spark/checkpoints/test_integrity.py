@@ -78,11 +78,13 @@ def test_checkpoints_exits_with_2_and_names_the_files_and_what_the_next_run_does
     shown = CliRunner().invoke(app, ["checkpoints", str(checkpoint)])
     assert (shown.exit_code, "damaged" in shown.output) == (0, False)
     cut(newest_record(checkpoint))
-    delete(checkpoint / "queries" / "final" / "state")
     shown = CliRunner().invoke(app, ["checkpoints", str(checkpoint)])
     assert shown.exit_code == 2
     newest = r"epochs/final/(\d+)\.json cannot be read"
     assert re.search(rf"damaged: {newest}.*\n  the next run repairs it: epoch \1 will run again", shown.output)
+    delete(checkpoint / "queries" / "final" / "state")
+    shown = CliRunner().invoke(app, ["checkpoints", str(checkpoint)])
+    assert re.search(rf"damaged: {newest}.*\n  the next run writes it again", shown.output)
     assert re.search(r"damaged: \d+ files in queries/final/state/0, each of which is missing: ", shown.output)
     assert re.search(r"\n  the next run repairs it: epochs 0 to \d+ will run again with the same offsets", shown.output)
     assert shown.output.count("damaged:") == 2
