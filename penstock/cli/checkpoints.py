@@ -51,19 +51,20 @@ def _show(found: CheckpointContents) -> None:
     if len(found.generations) > 1:
         typer.echo(f"  generation {found.generation} of {', '.join(found.generations)}")
     for query, kept in found.queries.items():
-        _show_query(query, kept)
+        _show_query(query, kept, found_damage=bool(found.all_damaged))
     for file, reason in found.damaged.items():
         typer.echo(f"damaged: {file} {reason}\n  {found.next_run[file]}")
 
 
-def _show_query(query: str, kept: QueryContents) -> None:
+def _show_query(query: str, kept: QueryContents, *, found_damage: bool) -> None:
     typer.echo(f"query {query}: {size_text(kept.bytes)}, watermark {iso_instant(kept.watermark)}")
     typer.echo(f"  epochs planned {ranges_text(kept.logged)}, done {ranges_text(kept.committed)}")
     owed = [epoch for epoch in kept.logged if epoch > max(kept.committed, default=-1)]
     if owed:
-        typer.echo(
-            f"  epoch {ranges_text(owed)} was started and not finished: the next run finishes it, with the same rows"
-        )
+        left = f"epoch {owed[0]} was" if len(owed) == 1 else f"epochs {ranges_text(owed)} were"
+        # What the next run does about damage is said with the damage.
+        then = "" if found_damage else ": the next run finishes it, with the same rows"
+        typer.echo(f"  {left} started and not finished{then}")
     for source, offset in kept.offsets.items():
         typer.echo(f"  read {source} up to {offset_text(offset)}")
     if kept.state:

@@ -132,6 +132,12 @@ class History:
         return [f"offsets/{epoch}" for epoch in wanted if epoch not in self.logged]
 
     @property
+    def unfinished_state(self) -> list[str]:
+        """The state files of an epoch that is not committed, which a killed run has left."""
+        newest = max(self.committed, default=-1)
+        return [name for name in self.files if state_version(name) > newest + 1]
+
+    @property
     def state_metadata(self) -> list[str]:
         """The metadata files of the state: operators and schemas."""
         return [name for name in self.files if _STATE_METADATA.fullmatch(name) and not is_checksum(name)]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from penstock.errors import CheckpointDamaged
+from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.integrity import CheckpointFiles, Problems, find_damage, remedy
 from penstock.spark.checkpoints.preflight import METADATA, epoch_of_lost_record, find_unrepairable, is_overwritten
 from penstock.spark.checkpoints.repair import FULL_CHECK, Repair, plan_repair
@@ -46,7 +47,7 @@ class Outlook:
                     return f"{does} repairs it: {_said_of(repair)}"
                 case CheckpointDamaged() as error:
                     return f"{does} stops: {error.message}\n  {error.hint}"
-        return _left(damaged)
+        return _left(damaged, self.files.histories[query])
 
     def _of_file(self, path: str, reason: str) -> str:
         if path in self._stops:
@@ -78,7 +79,9 @@ class Outlook:
 
     def _repair(self, query: str, *, full_check: bool) -> Repair | CheckpointDamaged | None:
         try:
-            repair = plan_repair(self.files.data, query, self.files.layout, full_check=full_check)
+            layout = self.files.layout
+            history = History(self.files.data / "queries" / query, layout.operators(query))
+            repair = plan_repair(self.files.data, query, history, layout, full_check=full_check)
             if repair:
                 repair.reruns_unsealed()  # it raises if a seal is damaged
         except CheckpointDamaged as error:
@@ -114,7 +117,12 @@ def _what_prevents(repair: Repair) -> Iterator[str]:
         yield "a function that is not deterministic is upstream of a sink"
 
 
-def _left(damaged: Problems) -> str:
-    if METADATA not in damaged:
-        return _NOT_READ.format("them")
-    return _NEW_ID if len(damaged) == 1 else f"{_NEW_ID}; {_NOT_READ.format('the others')}"
+def _left(damaged: Problems, history: History) -> str:
+    again = {*history.unfinished_state}
+    others = damaged.keys() - {METADATA} - again
+    said = [
+        *([_NEW_ID] if METADATA in damaged else []),
+        *(["the next run writes the state of its first epoch again"] if again & damaged.keys() else []),
+        *([_NOT_READ.format("the others" if len(damaged) > len(others) else "them")] if others else []),
+    ]
+    return "; ".join(said)

@@ -111,7 +111,7 @@ def _unreadable(data: Folder, path: str, read: Callable[[], object]) -> Unrepair
     try:
         read()
     except ValueError:
-        message = f"{data}/{path} cannot be read, and it has the offsets of epochs that have to run again"
+        message = f"{data}/{path} cannot be read, and it may have the offsets of epochs that have to run again"
         yield path, CheckpointDamaged(message, hint=f"put the file back from a copy, or {START_OVER}")
 
 

@@ -2,7 +2,8 @@
 
 Spark itself replays only the last epoch that it planned. To roll back further, files of later epochs are moved to
 `set-aside/`, and their offsets are stored for our scans: the epochs are planned again with the same numbers and the
-same rows, so that sinks recognise them in their ledgers and skip them. Nothing is deleted.
+same rows, so that sinks recognise them in their ledgers and skip them. Nothing is deleted but the state that an epoch
+wrote which was not committed: it runs again.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def repair(
     """
     full_check, layout = data.read(FULL_CHECK) is not None, read_layout(data)
     for name in query_names(data):
-        if plan := plan_repair(data, name, layout, full_check=full_check):
+        history = History(data / "queries" / name, layout.operators(name))
+        if plan := plan_repair(data, name, history, layout, full_check=full_check):
             if changed and plan.rolls_back:
                 raise _needs_old_version(data, "is damaged", "that have to be rolled back")
             if not replayable and plan.reads_sources_again:
@@ -62,14 +64,14 @@ def repair(
                 plan.refuse("functions that are not deterministic gave answers in these epochs that are deleted by now")
             _log.warning(plan.apply())
         else:
-            _forget_replayed(data / "queries" / name)
+            _forget_replayed(history.folder)
+            _remove_unfinished_state(history)
     if full_check:
         data.remove(FULL_CHECK)
 
 
-def plan_repair(data: Folder, name: str, layout: Layout, *, full_check: bool) -> Repair | None:
+def plan_repair(data: Folder, name: str, history: History, layout: Layout, *, full_check: bool) -> Repair | None:
     """Return the repair of a query; None if what Spark will read is intact; raises if it cannot be repaired."""
-    history = History(data / "queries" / name, layout.operators(name))
     found = _first_damage(history, full_check=full_check) if history.last >= 0 else None
     return Repair(data, name, history, layout.queries.get(name, UNKNOWN), found) if found else None
 
@@ -100,6 +102,15 @@ def _forget_replayed(query: Folder) -> None:
     """Delete the offsets of epochs that had to run again once all have: Spark has these offsets then."""
     if query.read(REPLAY) is not None and not _has_epochs_to_rerun(query):
         query.remove(REPLAY)
+
+
+def _remove_unfinished_state(history: History) -> None:
+    """Delete the state of the epoch that runs again: Spark would keep these files instead of those that it writes.
+
+    They may be torn by a power cut, or have other answers of a function that is not deterministic than the epoch gets.
+    """
+    for name in history.with_checksums(history.unfinished_state):
+        history.folder.remove(name)
 
 
 def _newest_committed(history: History) -> int:
@@ -201,7 +212,8 @@ class Repair:
         if self.epoch == self.last:
             return "older files have the same state, so no epoch runs again"
         first = f"epoch {self.epoch + 1}" if self.epoch + 1 == self.last else f"epochs {self.epoch + 1} to {self.last}"
-        return f"{first} will run again with the same offsets, from the state after epoch {self.epoch}"
+        state = f"the state after epoch {self.epoch}" if self.epoch >= 0 else "empty state"
+        return f"{first} will run again with the same offsets, from {state}"
 
     def _epoch(self) -> int:
         for epoch in range(min(_newest_committed(self.history), self.last), -1, -1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -79,8 +80,11 @@ def test_offsets_of_epochs_that_have_run_again_are_deleted(stopped_job: Made) ->
     newest = newest_record(checkpoint).stem
     replay.write_text(f'{{"values": {{"{newest}": {{"0": 1}}}}}}')
     delete(checkpoint / "queries" / "final" / "commits" / newest)
+    state = checkpoint / "queries" / "final" / "state"
+    shutil.copytree(state, checkpoint.parent / "state")
     assert preflight(checkpoint) is None
     assert replay.exists(), "the epoch has not run again"
+    shutil.copytree(checkpoint.parent / "state", state, dirs_exist_ok=True)
     (checkpoint / "queries" / "final" / "commits" / newest).write_text('v1\n{"nextBatchWatermarkMs":0}')
     delete(checkpoint / "queries" / "final" / "commits" / f".{newest}.crc")
     assert preflight(checkpoint) is None
