@@ -29,7 +29,7 @@ CONTENTS = [None, b"", b"x", b"[]", b"5", b'{"a": {"x": 1}}', b'{"clicks": 5}', 
 
 
 def make(where: Path, newest: int = NEWEST) -> None:
-    """Write the checkpoint of a job without state, with two queries, of which one has two sources."""
+    """Write the checkpoint of a job without state; the second of its two queries has two sources."""
     root = folder(where)
     write_identity(root, Identity(FORMAT, "clicks", "lineage", "skeleton", {}, {}))
     root.write("pace", b"epochs")
