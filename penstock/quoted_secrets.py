@@ -16,7 +16,7 @@ NAME = r"(?<![\w.%+-])[\w.%+-]++"
 # number of them would be looked for to the end of the text.
 ESCAPED_QUOTE = r"""\\{1,31}["']"""
 # What stands before a quoted value: `'name': ` or `name = `, and the b of bytes.
-_BEFORE = re.compile(rf"""(?:(["'])({NAME})\1\s*[:=]\s*|({NAME})\s*=\s*)b?(?=["']|{ESCAPED_QUOTE})""")
+_BEFORE = re.compile(rf"""(?:(["'])({NAME})\1\s*[:=]\s*|({NAME})\s*=\s*)b?(?=(["']|{ESCAPED_QUOTE}))""")
 # What may follow the end of a value. A word may not: the quote of `token='x` begins one.
 _AFTER = r"""[\s,;.)\]}&>|"'\\]|\Z"""
 
@@ -46,12 +46,11 @@ def without_quoted(text: str, is_secret: Callable[[str], bool], hidden: str, *, 
     """
     pieces, at = [], 0
     for before in _BEFORE.finditer(text):
-        start, name = before.end(), before[2] or before[3]
+        start, name, quote = before.end(), before[2] or before[3], before[4]
         if start < at or (direct and before[0].removesuffix("b") != f"{before[3]}=") or not is_secret(name):
             continue
-        value = _VALUES[text[start]].match(text, start)
+        value = _VALUES[quote[0]].match(text, start)
         if value and len(value[0]) > 2:
-            quote = "" if direct else value[0][: len(value[0]) - len(value[0].lstrip("\\")) + 1]
-            pieces.append(f"{text[at:start]}{quote}{hidden}{quote}")
+            pieces.append(text[at:start] + (hidden if direct else f"{quote}{hidden}{quote}"))
             at = value.end()
     return "".join([*pieces, text[at:]])

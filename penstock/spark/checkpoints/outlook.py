@@ -41,12 +41,12 @@ class Outlook:
         for error in (*self._stops.values(), *self._repairs.values()):
             if isinstance(error, CheckpointDamaged):
                 return f"the next run stops: {error.message}\n  {error.hint}"
-        for full_check, does in ((self._checks_all, "the next run"), (True, _FAILS)):
-            match self._repair(query, full_check=full_check):
-                case Repair() as repair:
-                    return f"{does} repairs it: {_said_of(repair)}"
-                case CheckpointDamaged() as error:
-                    return f"{does} stops: {error.message}\n  {error.hint}"
+        does = "the next run" if self._repairs[query] else _FAILS
+        match self._repairs[query] or self._repair(query, full_check=True):
+            case Repair() as repair:
+                return f"{does} repairs it: {_said_of(repair)}"
+            case CheckpointDamaged() as error:
+                return f"{does} stops: {error.message}\n  {error.hint}"
         return _left(damaged, self.files.histories[query])
 
     def _of_file(self, path: str, reason: str) -> str:
