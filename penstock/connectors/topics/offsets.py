@@ -6,7 +6,7 @@ same name and another id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.connectors.ranges import split_range
@@ -81,6 +81,18 @@ def share_rows(whole: Sequence[Range], max_rows: int | None) -> dict[int, int]:
     return {one.partition: one.first - (one.first - one.last) * max(1, max_rows) // total for one in whole}
 
 
+def planned_ranges(start: Offsets, end: Offsets) -> list[Range]:
+    """Return the ranges between two offsets whatever is left of them, so that they are the same at any time.
+
+    >>> planned_ranges({"0": 2, "1": 7}, {"0": 9, "1": 7})
+    [Range(partition=0, first=2, last=9, lost='')]
+    """
+    recreated = _other(start.get(ID), str(end.get(ID, "")))
+    firsts = {part: 0 if recreated else int(start.get(str(part), 0)) for part in partitions(end)}
+    whole = [Range(part, first, int(end[str(part)])) for part, first in firsts.items()]
+    return [one for one in whole if one.first < one.last]
+
+
 def cut(whole: Sequence[Range], pieces: int) -> list[tuple[Range, ...]]:
     """Divide ranges into at most so many splits of the same size.
 
@@ -88,19 +100,37 @@ def cut(whole: Sequence[Range], pieces: int) -> list[tuple[Range, ...]]:
     [(Range(partition=0, first=0, last=15001, lost=''),), (Range(partition=0, first=15001, last=30000, lost=''), \
 Range(partition=1, first=7, last=9, lost=''))]
     """
-    total = sum(one.last - one.first for one in whole)
-    edges = split_range(0, total, pieces, MIN_SPLIT_ROWS) or [(0, 1)]
+    edges = split_range(0, sum(one.last - one.first for one in whole), pieces, MIN_SPLIT_ROWS)
     found: list[list[Range]] = [[] for _ in edges]
     at = 0
     for one in whole:
-        size, lost = one.last - one.first, one.lost
+        size = one.last - one.first
         for number, (low, high) in enumerate(edges):
             first, last = max(low, at), min(high, at + size)
-            if first < last or (lost and number == 0 and not size):
-                found[number].append(Range(one.partition, one.first + first - at, one.first + last - at, lost))
-                lost = ""
+            if first < last:
+                found[number].append(Range(one.partition, one.first + first - at, one.first + last - at))
         at += size
-    return [tuple(piece) for piece in found if piece]
+    return [tuple(piece) for piece in found]
+
+
+def clipped(splits: Sequence[tuple[Range, ...]], there: Sequence[Range]) -> list[tuple[Range, ...]]:
+    """Limit splits to the ranges that are there; the first split also reports what is lost.
+
+    >>> clipped([(Range(0, 0, 5),), (Range(0, 5, 9),)], [Range(0, 7, 9, "0 to 6 are gone")])
+    [(Range(partition=0, first=7, last=7, lost='0 to 6 are gone'),), (Range(partition=0, first=7, last=9, lost=''),)]
+    """
+    left = {one.partition: one for one in there}
+    lost = tuple(one._replace(last=one.first) for one in there if one.lost)
+    found = [tuple(_overlaps(split, left)) for split in splits]
+    return [lost + found[0], *found[1:]] if found else [lost] if lost else []
+
+
+def _overlaps(split: tuple[Range, ...], left: Mapping[int, Range]) -> Iterator[Range]:
+    for one in split:
+        if one.partition in left:
+            first, last = max(one.first, left[one.partition].first), min(one.last, left[one.partition].last)
+            if first < last:
+                yield Range(one.partition, first, last)
 
 
 def _range(part: int, first: int, last: int, metadata: TopicMetadata) -> Range:

@@ -20,7 +20,17 @@ from penstock.connectors.topics.arrivals import Arrivals
 from penstock.connectors.topics.client_errors import check_address, resolve
 from penstock.connectors.topics.cluster import Cluster, fetch_end_offsets, fetch_topic_metadata, missing_topic
 from penstock.connectors.topics.fetch import commit, fetch
-from penstock.connectors.topics.offsets import OutOfRange, Range, TopicMetadata, cut, partitions, ranges, share_rows
+from penstock.connectors.topics.offsets import (
+    OutOfRange,
+    Range,
+    TopicMetadata,
+    clipped,
+    cut,
+    partitions,
+    planned_ranges,
+    ranges,
+    share_rows,
+)
 from penstock.connectors.topics.partition_reader import FetchRange
 from penstock.connectors.topics.payloads import Payloads, row_schema
 from penstock.connectors.topics.record_batches import Damaged
@@ -51,7 +61,7 @@ class TopicSource(Source):
     rejected.
     """
 
-    can_drop = True
+    can_drop = repeats_splits = True
 
     def __init__(
         self,
@@ -160,7 +170,9 @@ class TopicSource(Source):
         if metadata is None:
             self._gone(start)
             metadata = TopicMetadata("deleted", {}, {})
-        return cut(self._unless_lost(ranges(start, end, metadata)), parallelism)
+        # What is lost by now must not move the edges: in a replay a sink may have some of these splits already.
+        there = self._unless_lost(ranges(start, end, metadata))
+        return clipped(cut(planned_ranges(start, end), parallelism), there)
 
     def read_split(self, split: Sequence[Range]) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of one split."""
