@@ -156,6 +156,8 @@ class Source(Connector):
     # Whether the source buffers on disk when `spills` is set (overload="spill").
     can_spill: bool = False
     spills: bool = False
+    # Whether `splits` gives the same splits under the same numbers whenever its arguments are the same.
+    repeats_splits: bool = False
 
     def initial(self) -> Offsets:
         """Return the offsets before the first row."""
@@ -260,7 +262,8 @@ class Sink(Connector):
 
     If `partitions` is a number, the sink has a ledger per partition: rows are distributed over that many partitions by
     their content, always in the same way, and `prepare` writes rows and ledger entry in one transaction, unless the
-    ledger already has the epoch.
+    ledger already has the epoch. If it also `takes_splits`, the partitions of an epoch may be the splits of its source
+    instead, which saves an exchange: then there may be more than `partitions`, and a replay has the same.
 
     If the sink is `keyed`, with `partitions` or without, the rows of one key arrive in one partition of an epoch, in
     order: by source, partition and offset, or by event time after a stateful operator; `explain` warns where
@@ -279,6 +282,7 @@ class Sink(Connector):
     # Whether the sink accepts updates of rows that it has written.
     updates: bool = False
     partitions: int | None = None
+    takes_splits: bool = False
     # The columns that identify a row in the target: rows that agree in them arrive in one partition.
     key: tuple[str, ...] = ()
     # Of a sink that follows a view: the columns by which it replaces and deletes rows.

@@ -137,6 +137,9 @@ def check_source(make: Callable[[], Source], *, rows_at_least: int = 2) -> None:
         again = make()
         again.open(LocalFolder(folder))
         assert _read(again, start, end) == whole, f"{source.name}: a restarted source gave other rows"
+        if source.repeats_splits:
+            found = [_read_splits(one, start, end, 3) for one in (source, again)]
+            assert found[0] == found[1], f"{source.name}: a restarted source gave other splits"
         pieces, at = [], start
         while at != end:
             upto = dict(again.latest(at, 1))
@@ -326,11 +329,17 @@ def _memory(sink: Sink, name: str, sinks: dict[str, CollectSink]) -> CollectSink
 
 
 def _read(source: Source, start: Any, end: Any) -> list[Any]:
-    found: list[Any] = []
-    for split in source.splits(start, end, 2):
-        for item in source.read_split(split):
-            found += item.to_pylist() if hasattr(item, "to_pylist") else [item]
-    return found
+    return [item for rows in _read_splits(source, start, end, 2) for item in rows]
+
+
+def _read_splits(source: Source, start: Any, end: Any, parallelism: int) -> list[list[Any]]:
+    """Return the rows of each split, bad ones as they are."""
+    splits = source.splits(start, end, parallelism)
+    return [[row for item in source.read_split(split) for row in _rows_of(item)] for split in splits]
+
+
+def _rows_of(item: Any) -> list[Any]:
+    return item.to_pylist() if hasattr(item, "to_pylist") else [item]
 
 
 def _comparable(row: Row) -> Row:

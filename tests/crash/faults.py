@@ -33,8 +33,8 @@ def failing_tasks(fault: dict[str, Any]) -> Iterator[None]:
     made = {"task": _late_task, "sibling": _sibling}[fault["kind"]]
     Path(fault["folder"]).mkdir(exist_ok=True)
 
-    def failing(frame: DataFrame, write: Write, cores: int) -> DataFrame:
-        rows = placed(frame, write, cores)
+    def failing(frame: DataFrame, write: Write, cores: int, **options: Any) -> DataFrame:
+        rows = placed(frame, write, cores, **options)
         return rows.mapInArrow(made(write.sink.name, **fault), rows.schema)
 
     sink_tasks.to_sink_partitions = failing

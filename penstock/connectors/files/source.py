@@ -45,6 +45,8 @@ class FileSource(Source):
     read by age, oldest first; the order is stored in the checkpoint.
     """
 
+    repeats_splits = True
+
     def __init__(
         self,
         path: str,

@@ -44,7 +44,7 @@ class StdinSource(Source):
     standard input. A sender that is 64 MiB ahead of the job waits, unless the job spills.
     """
 
-    can_spill = True
+    can_spill = repeats_splits = True
 
     stream: BinaryIO | None = None
     """What is read instead of standard input, for tests."""

@@ -174,6 +174,7 @@ class DataGen(Source):
     Schema('symbol string, price double, size bigint, ts timestamp')
     """
 
+    repeats_splits = True
     now: Callable[[], float] = staticmethod(time.time)
 
     def __init__(

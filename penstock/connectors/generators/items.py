@@ -34,6 +34,8 @@ class ItemSource(Source):
     {'0': 2}
     """
 
+    repeats_splits = True
+
     def __init__(self, rows: Iterable[Any], schema: Shape, name: str = "items", payload: Payload | None = None) -> None:
         """Take rows; `payload` parses bytes to a row, or to the reason why they are rejected."""
         self.name, self.schema = name, Schema(schema)

@@ -101,6 +101,11 @@ class TableSink(Sink):
         return taker
 
     @property
+    def takes_splits(self) -> bool:  # type: ignore[override]
+        """Whether a split of a source may be a partition: appended rows have no order, and several tasks may write."""
+        return self._ledger is not None and not self.updates and self.database.writers(2) > 1
+
+    @property
     def guarantee_reason(self) -> str:
         """How the sink achieves its guarantee."""
         return "rows and ledger are written in one transaction" if self._ledger else WHY[self.guarantee]

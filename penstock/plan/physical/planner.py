@@ -13,7 +13,7 @@ from typing import Literal
 from penstock.contracts import Guarantee, Sink
 from penstock.durations import span_text
 from penstock.plan.fingerprint import fingerprint, meaning
-from penstock.plan.graph import Graph, event_times_in, late_output_of, stateful_upstream, upstream
+from penstock.plan.graph import Graph, event_times_in, late_output_of, reads_in, stateful_upstream, upstream
 from penstock.plan.naming import node_id
 from penstock.plan.operators.node import BUCKETS, Node
 from penstock.plan.operators.stateless import EventTime, Read, Write
@@ -75,7 +75,11 @@ def physical_plan(
         nodes=tuple(_node(node, graph, lanes, runner, buckets) for node in graph.nodes),
         edges=tuple(_edge(source, node, graph) for node in graph.nodes for source in node.inputs),
         scans=tuple(_scan(prefix, graph, runner, kafka_reader) for prefix in lanes.prefixes.values()),
-        queries=epoch_queries(graph, lanes, known) if in_epochs else connector_queries(graph, realtime=realtime),
+        queries=(
+            epoch_queries(graph, lanes, known, kafka_reader)
+            if in_epochs
+            else connector_queries(graph, realtime=realtime)
+        ),
         sinks=tuple(_sink(write.sink, graph.own_name(write), upstream(write), graph, runner) for write in graph.writes),
         rejected=_rejected(graph, runner),
     )
@@ -176,7 +180,9 @@ def _guarantee(sink: Sink, nodes: Iterable[Node], graph: Graph, runner: RunnerKi
 Known = Mapping[str, Sequence[str]]
 
 
-def epoch_queries(graph: Graph, lanes: Lanes, known: Known | None = None) -> tuple[PlannedQuery, ...]:
+def epoch_queries(
+    graph: Graph, lanes: Lanes, known: Known | None = None, kafka_reader: Reader = "penstock"
+) -> tuple[PlannedQuery, ...]:
     """Return the queries that run in epochs; `known` are those of the checkpoint."""
     queries: list[PlannedQuery] = []
     seen: set[Node] = set()
@@ -200,6 +206,7 @@ def epoch_queries(graph: Graph, lanes: Lanes, known: Known | None = None) -> tup
                 per_branch=tuple(graph.id(node) for node in nodes if node in branches.per_branch),
                 redeclares_watermark=_redeclares(nodes),
                 timers=any(node.sets_timers for node in nodes),
+                keeps_splits=len(group.writes) == 1 and not asides and _keeps_splits(nodes, kafka_reader),
             )
         )
     return tuple(queries)
@@ -244,6 +251,19 @@ def _nodes(writes: Iterable[Write], graph: Graph) -> list[Node]:
 def _is_beside(write: Write, nodes: set[Node]) -> bool:
     side = late_output_of(write)
     return side is not None and side.side_of in nodes
+
+
+def _keeps_splits(nodes: list[Node], kafka_reader: Reader) -> bool:
+    """Return whether Spark runs these nodes of one sink in the tasks that read their source, and a replay does too."""
+    reads = list(reads_in(nodes))
+    if len(reads) != 1 or (kafka_reader == "spark" and is_topic(reads[0].source)):
+        return False
+    return reads[0].source.repeats_splits and all(map(_stays_in_task, nodes))
+
+
+def _stays_in_task(node: Node) -> bool:
+    exchanged = node.stateful or node.tables or len(node.inputs) > 1
+    return not exchanged and node.deterministic and not event_times_in([node])
 
 
 def _redeclares(nodes: list[Node]) -> bool:

@@ -198,8 +198,15 @@ class Checkpoint:
             prepare(self.root, self.folder, bool(changes))
         if changes is None:
             return found
-        wanted = self.state_partitions
-        needed = plan_migration(self.folder, found.version, mine.version, changes, allowed=allowed, partitions=wanted)
+        needed = plan_migration(
+            self.folder,
+            found.version,
+            mine.version,
+            changes,
+            allowed=allowed,
+            partitions=self.state_partitions,
+            keep_splits={query.name for query in self.plan.queries if query.keeps_splits},
+        )
         if needed is None:
             return found
         refuse_epochs_to_rerun(self.folder)

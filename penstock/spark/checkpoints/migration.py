@@ -34,7 +34,7 @@ from penstock.spark.lowering.compile import Query, compile_pipeline
 from penstock.spark.session.object_stores import store_settings
 from penstock.spark.tasks.control_journal import CLOCK
 from penstock.spark.tasks.control_journal import TIMERS as WAKEUPS
-from penstock.spark.tasks.offset_files import TICKS, source_offsets
+from penstock.spark.tasks.offset_files import SPLITS, TICKS, source_offsets
 from penstock.spark.tasks.source_readers import uses_kafka_connector
 from penstock.storage.file_names import file_name
 from penstock.storage.folders import Folder
@@ -124,7 +124,9 @@ def migrate(checkpoint: Checkpoint, spark: SparkSession, graph: Graph, settings:
             if old_query is not None:
                 initial = InitialState(query, scratch.query(query.name), settings, store)
                 runs = change.old / KEYED / query.name, checkpoint.runs(query.name)
-                _QueryMigration(old_query, target, runs, known[query.name], change.changes, old, initial).run()
+                _QueryMigration(
+                    old_query, target, runs, known[query.name], change.changes, old, initial, query.keeps_splits
+                ).run()
                 _repartition(old_query, target, change.partitions, spark)
     except Exception as error:  # of Spark, Py4J or a connector: users get it in our words
         raise translate(error, graph, scratch.staging("final"), -1) from error
@@ -145,7 +147,10 @@ def _repartition(old: OldQuery, target: Folder, partitions: int | None, spark: S
 
 @dataclass(frozen=True)
 class _QueryMigration:
-    """Writes the files of one query for the new plan; `runs` are the old and the new folder of keyed state."""
+    """Writes the files of one query for the new plan; `runs` are the old and the new folder of keyed state.
+
+    With `keeps_splits` an epoch whose splits are the partitions of its sink is finished so.
+    """
 
     old: OldQuery
     target: Folder
@@ -154,6 +159,7 @@ class _QueryMigration:
     changes: Changes
     all_old: OldQueries
     initial: InitialState
+    keeps_splits: bool
 
     def run(self) -> None:
         """Write all files that Spark needs to continue."""
@@ -176,8 +182,20 @@ class _QueryMigration:
         ticks = max((_declared_times(source, line) for source, line in old.items()), default=0)
         new = dict.fromkeys(self.changes.new_sources, UNREAD)
         known = {name: old.get(name) or self.all_old.line(name) for name in self.layout.sources} | new
-        lines = [_offset_line(name, known[name], ticks, self.layout) for name in self.layout.sources]
+        lines = [self._offset_line(name, known[name], ticks) for name in self.layout.sources]
         return "\n".join([*head, *lines]).encode()
+
+    def _offset_line(self, source: str, line: str, ticks: int) -> str:
+        """Return a source's offsets; the clock source has the position of declared times, or scans if there is none."""
+        if source == CLOCK:
+            return json.dumps({"0": ticks})
+        if line == UNREAD:
+            return line
+        old = json.loads(line)
+        marks = {SPLITS: old[SPLITS]} if self.keeps_splits and SPLITS in old else {}
+        if ticks and CLOCK not in self.layout.sources:
+            marks[TICKS] = ticks
+        return json.dumps(source_offsets(old) | marks)
 
     def _state(self) -> None:
         old = [operator.node for operator in self.old.layout.operators]
@@ -252,13 +270,3 @@ def _declared_times(source: str, line: str) -> int:
     """Return the position in the journal of declared times that an epoch has read."""
     offsets = json.loads(line) if line != UNREAD else {}
     return int(offsets.get("0" if source == CLOCK else TICKS, 0))
-
-
-def _offset_line(source: str, line: str, ticks: int, layout: QueryLayout) -> str:
-    """Return a source's offsets; the clock source has the position of declared times, or the scans if there is none."""
-    if source == CLOCK:
-        return json.dumps({"0": ticks})
-    if line == UNREAD:
-        return line
-    own = source_offsets(json.loads(line))
-    return json.dumps(own if CLOCK in layout.sources or not ticks else own | {TICKS: ticks})

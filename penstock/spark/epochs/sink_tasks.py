@@ -113,7 +113,8 @@ class Preparer:
         blobs = query.packed[number]
         if number in self.packed and blobs is not None:
             return blobs.frame.select("data")
-        return to_sink_partitions(query.frames[number], query.outputs[number], query.context.cores)
+        frame, write = query.frames[number], query.outputs[number]
+        return to_sink_partitions(frame, write, query.context.cores, keeps_splits=query.keeps_splits)
 
     def prepare_staged(
         self, spark: SparkSession, epoch: int, bounds: str, partitions: Sequence[StagedPartition]

@@ -39,6 +39,7 @@ from penstock.spark.epochs.sink_tasks import Prepared, Preparer, failures, packe
 from penstock.spark.epochs.timers import PendingTimers
 from penstock.spark.lowering.compile import Query
 from penstock.spark.lowering.job_storage import JobStorage
+from penstock.spark.lowering.kept_splits import refuse_other_splits
 from penstock.spark.tasks.staging import PLANNING, STARTED, Kind, Staging
 from penstock.spark.tasks.stored_results import AnswerStore
 from penstock.spark.tasks.task_context import BOUNDS
@@ -141,6 +142,8 @@ class EpochWriter:
 
     def _settle_bounds(self, number: int) -> str:
         """Fix what the epoch reads, before any task can commit it: it agrees with all ledgers, and is durable."""
+        if number <= self.ledgers.newest:
+            refuse_other_splits(self.planned, number, keeps=self.query.keeps_splits)
         bounds = self.ledgers.planned(number) or ""
         self.ledgers.start(number, bounds)
         sync_offsets(self.planned, number)

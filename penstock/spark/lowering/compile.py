@@ -30,6 +30,7 @@ from penstock.spark.lowering import asof_joins, joins, lower_state, table_joins,
 from penstock.spark.lowering.context import Context, column, with_key
 from penstock.spark.lowering.fallible_expressions import checked
 from penstock.spark.lowering.job_storage import JobStorage
+from penstock.spark.lowering.kept_splits import keeps_splits
 from penstock.spark.lowering.lower import lower, timed, watermarked
 from penstock.spark.lowering.partitioning import exchanged, in_source_order, ordering
 from penstock.spark.lowering.python import functions as python_nodes
@@ -51,7 +52,8 @@ from penstock.windows import ALL_TIMES
 class Query:
     """One Spark query: what it computes, and what the epoch writer needs to know of it.
 
-    `frames` are the rows of each output; `packed` has the same rows in blobs, where they left their buckets so.
+    `frames` are the rows of each output; `packed` has the same rows in blobs, where they left their buckets so. With
+    `keeps_splits` the sink writes the splits of the source as its partitions.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Query:
     context: Context
     branches: bool
     owned: frozenset[str]
+    keeps_splits: bool
 
 
 def compile_pipeline(
@@ -104,6 +107,7 @@ class _Compiler:
         self.outputs = tuple(sorted(bound.writes(planned.sinks), key=lambda write: not stateful_upstream(write)))
         self.nodes = bound.nodes(planned.nodes)
         self.lanes = bound.lanes()
+        self.keeps_splits = keeps_splits(planned, self.outputs, checkpoint.query(planned.name))
         self.shared, self.apart = (frozenset(bound.nodes(ids)) for ids in (planned.shared, planned.per_branch))
         self.context = self._context()
 
@@ -119,6 +123,7 @@ class _Compiler:
             context=self.context,
             branches=bool(self.shared),
             owned=frozenset(self.graph.name(node) for node in self.bound.nodes(self.planned.counts)),
+            keeps_splits=self.keeps_splits,
         )
 
     def _context(self) -> Context:
@@ -340,6 +345,7 @@ class _Compiler:
             time_key=time_key(prefix.times) if prefix.times else None,
             closes=self.closes,
             answers=self._answers(name),
+            marks_splits=self.keeps_splits,
         )
         return source_reader(source, self.settings).frame(self.spark, scan)
 

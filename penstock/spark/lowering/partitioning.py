@@ -87,15 +87,17 @@ PARTITION = PREFIX + "partition"
 _NUMBER = PREFIX + "number"
 
 
-def to_sink_partitions(frame: DataFrame, write: Write, cores: int) -> DataFrame:
+def to_sink_partitions(frame: DataFrame, write: Write, cores: int, *, keeps_splits: bool) -> DataFrame:
     """Split an output into as many partitions as its sink asks for; the rows of a key keep their order.
+
+    With `keeps_splits` the rows stay in the tasks that have read them.
 
     A keyed sink that asks for none gets one per core: its rows, too, must not be written by several tasks.
     An exchange returns the blocks of its tasks in any order, so ordered rows carry the column that orders them.
     """
     order = internal_columns(frame.columns)
     partitions = write.sink.partitions or (cores if write.sink.keyed else None)
-    if partitions is None:
+    if partitions is None or keeps_splits:
         return frame.drop(*order)
     names = _partition_columns(frame, write)
     number = F.pmod(F.xxhash64(*map(column, names)), F.lit(partitions)) if names else F.lit(0)

@@ -14,6 +14,9 @@ TICKS = "@ticks"
 FROM = "@from"
 # In a scan's offset: it is the end of an epoch without rows that has to be planned again under this number.
 EMPTY = "@empty"
+# In a scan's offset: for how many tasks the epoch was split, where a sink writes splits as its partitions. A replay
+# splits it in the same way, so a source that splits otherwise from some version on needs another mark.
+SPLITS = "@splits"
 REPLAY = "replay.json"
 
 
@@ -30,7 +33,7 @@ def read_offsets(folder: Folder) -> dict[str, Any]:
 
 def source_offsets(offsets: dict[str, Any]) -> dict[str, Any]:
     """Return a source's own offsets, without what the scan adds to them."""
-    return {key: value for key, value in offsets.items() if key not in (TICKS, FROM, EMPTY)}
+    return {key: value for key, value in offsets.items() if key not in (TICKS, FROM, EMPTY, SPLITS)}
 
 
 def write_planned(
@@ -115,6 +118,14 @@ def newest_epoch(query: Folder) -> int:
 def offset_log_entry(query: Folder, epoch: int) -> list[str]:
     """Return the lines of Spark's offset log for an epoch: a version, a header, and one for each source."""
     return (query.read(f"offsets/{epoch}") or b"").decode().splitlines()
+
+
+def split_for(query: Folder, epoch: int) -> int | None:
+    """Return for how many tasks an epoch was split, if a sink writes its splits as partitions."""
+    lines = offset_log_entry(query, epoch)[2:]
+    ends = [json.loads(line) for line in lines if line.startswith("{")]
+    ends = ends or [ends[epoch] for ends in replayed_ends(query).values() if epoch in ends]
+    return next((end[SPLITS] for end in ends if SPLITS in end), None)
 
 
 def watermark_us(query: Folder, epoch: int | None = None) -> int:

@@ -32,6 +32,7 @@ from penstock.spark.tasks.internal_columns import ORDER, ORIGIN
 from penstock.spark.tasks.node_watermarks import Watermarks, watermark_column
 from penstock.spark.tasks.offset_files import (
     EMPTY,
+    SPLITS,
     TICKS,
     newest_epoch,
     replayed_ends,
@@ -60,7 +61,8 @@ class Scan:
     `late_watermark` is the number of the watermark by which the native program separates late rows; with
     `carries_watermarks` each row carries all watermarks, for Spark to separate them. With `by_partition` the program
     stages the newest time of each partition; where Spark declares the event time, each row `carries_origin` instead.
-    With a `packer` rows leave in blobs, by buckets of keys.
+    With a `packer` rows leave in blobs, by buckets of keys. With `marks_splits` offsets say for how many tasks an epoch
+    was split, and a replay is split for as many.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Scan:
     time_key: str | None = None
     closes: bool = False
     answers: AnswerStore | None = None
+    marks_splits: bool = False
 
     @property
     def format(self) -> str:
@@ -155,7 +158,9 @@ class ScanReader(DataSourceStreamReader):
             self.written = end
         latest = admitted | ticks
         # Without new rows the offset stays as it is, marked or not: another one would be one more epoch.
-        return start if latest == _unmarked(start) else latest
+        if latest == _unmarked(start):
+            return start
+        return latest | ({SPLITS: self.scan.parallelism} if self.scan.marks_splits else {})
 
     def _replayed_end(self, start: dict[str, Any]) -> dict[str, Any] | None:
         """Return how far the next epoch reads if it ran before and is replayed after a repair."""
@@ -166,7 +171,8 @@ class ScanReader(DataSourceStreamReader):
         epoch = newest_epoch(self.scan.planned) + 1
         end: dict[str, Any] | None = self.replayed.get(epoch)
         # Spark would skip an epoch without rows, and give its number to other rows: the mark makes it differ.
-        return {**end, EMPTY: epoch} if end is not None and end == _unmarked(start) else end
+        is_empty = end is not None and _unmarked(end) == _unmarked(start)
+        return {**end, EMPTY: epoch} if end is not None and is_empty else end
 
     def _offered(self, end: dict[str, Any], declared: DeclaredTimes) -> int:
         """Return how many declared times to offer; the maximum watermark only with or after the last rows.
@@ -192,7 +198,7 @@ class ScanReader(DataSourceStreamReader):
         (begin, first), (upto, last) = _separated(start), _separated(end)
         left_out = dropped(begin, upto, end)
         epoch = newest_epoch(self.scan.planned)
-        splits = self.scan.source.splits(left_out.upto if left_out else begin, upto, self._parallelism(epoch))
+        splits = self.scan.source.splits(left_out.upto if left_out else begin, upto, self._parallelism(epoch, end))
         totals = totals_before(self.scan.watermarks.records, epoch) if self.scan.watermarks else Totals()
         watermarks = self.scan.watermarks.after(totals, epoch - 1) if self.scan.watermarks else ()
         waiting = self.scan.alignment.waiting(self.scan.source, upto, totals) if self.scan.alignment else ()
@@ -204,8 +210,13 @@ class ScanReader(DataSourceStreamReader):
         times = tuple(tick.at for tick in mine if tick.only in (None, self.scan.time_key))
         return [*partitions, ScanPartition(None, TIMES, watermarks, times)] if times else partitions
 
-    def _parallelism(self, epoch: int) -> int:
-        """Return for how many tasks to split an epoch: a replay as before, so that tasks find their stored answers."""
+    def _parallelism(self, epoch: int, end: dict[str, Any]) -> int:
+        """Return for how many tasks to split an epoch: a replay as before.
+
+        So its tasks find their stored answers, and sinks get the same partitions.
+        """
+        if SPLITS in end:
+            return int(end[SPLITS])
         before = self.scan.answers.parallelism(epoch) if self.scan.answers and self.replays else None
         # After the first epoch without answers all epochs are new.
         self.replays = before is not None
@@ -348,7 +359,7 @@ def _separated(offsets: dict[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def _unmarked(offsets: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in offsets.items() if key != EMPTY}
+    return {key: value for key, value in offsets.items() if key not in (EMPTY, SPLITS)}
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:

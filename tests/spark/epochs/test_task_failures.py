@@ -86,8 +86,8 @@ def failing_last_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
         markers.mkdir()
         placed = sink_tasks.to_sink_partitions
 
-        def failing(frame: DataFrame, write: Write, cores: int) -> DataFrame:
-            rows = placed(frame, write, cores)
+        def failing(frame: DataFrame, write: Write, cores: int, **options: Any) -> DataFrame:
+            rows = placed(frame, write, cores, **options)
             return rows.mapInArrow(fails_once(markers, how), rows.schema)
 
         monkeypatch.setattr(sink_tasks, "to_sink_partitions", failing)
@@ -172,8 +172,8 @@ def test_a_task_that_is_killed_because_a_sibling_failed_commits_nothing(
     for path in (has_rows, never):
         os.mkfifo(path)
 
-    def failing(frame: DataFrame, write: Write, cores: int) -> DataFrame:
-        rows = placed(frame, write, cores)
+    def failing(frame: DataFrame, write: Write, cores: int, **options: Any) -> DataFrame:
+        rows = placed(frame, write, cores, **options)
         step = fails_beside(has_rows) if write.sink is one.sink else stalls(has_rows, never)
         return rows if repaired.exists() else rows.mapInArrow(step, rows.schema)
 
