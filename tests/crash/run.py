@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tests.cluster.standalone import QUICK
 from tests.crash import outputs
-from tests.crash.cells import Cell
+from tests.crash.cells import CHOICES, Cell
 from tests.crash.disk import SmallDisk
 from tests.crash.driver import Driver, WarmDriver, kill_worker
 from tests.crash.expected_output import Findings, judge
@@ -211,6 +211,8 @@ class Run:
 
     def _again(self) -> None:
         assert self.driver.lives < MOST_LIVES, f"the job ends again and again: {self.driver.said[-1000:]}"
+        # A job may be restarted with other cores than it had.
+        self.driver.env["PENSTOCK_PARALLELISM"] = self.chance.choice(CHOICES["parallelism"])
         self.driver.start()
 
     def _wait_for_a_moment(self) -> None:
