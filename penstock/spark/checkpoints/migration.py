@@ -34,7 +34,7 @@ from penstock.spark.lowering.compile import Query, compile_pipeline
 from penstock.spark.session.object_stores import store_settings
 from penstock.spark.tasks.control_journal import CLOCK
 from penstock.spark.tasks.control_journal import TIMERS as WAKEUPS
-from penstock.spark.tasks.offset_files import SPLITS, TICKS, source_offsets
+from penstock.spark.tasks.offset_files import FROM, SPLITS, TICKS, source_offsets
 from penstock.spark.tasks.source_readers import uses_kafka_connector
 from penstock.storage.file_names import file_name
 from penstock.storage.folders import Folder
@@ -192,7 +192,8 @@ class _QueryMigration:
         if line == UNREAD:
             return line
         old = json.loads(line)
-        marks = {SPLITS: old[SPLITS]} if self.keeps_splits and SPLITS in old else {}
+        kept = (FROM, SPLITS) if self.keeps_splits else (FROM,)
+        marks = {mark: old[mark] for mark in kept if mark in old}
         if ticks and CLOCK not in self.layout.sources:
             marks[TICKS] = ticks
         return json.dumps(source_offsets(old) | marks)
