@@ -156,7 +156,8 @@ class Source(Connector):
     # Whether the source buffers on disk when `spills` is set (overload="spill").
     can_spill: bool = False
     spills: bool = False
-    # Whether `splits` gives the same splits under the same numbers whenever its arguments are the same.
+    # Whether `splits` gives the same splits in the same order whenever its arguments are the same, also in another
+    # process and whatever input came or went since; `initial` must be stored then.
     repeats_splits: bool = False
 
     def initial(self) -> Offsets:
@@ -263,7 +264,8 @@ class Sink(Connector):
     If `partitions` is a number, the sink has a ledger per partition: rows are distributed over that many partitions by
     their content, always in the same way, and `prepare` writes rows and ledger entry in one transaction, unless the
     ledger already has the epoch. If it also `takes_splits`, the partitions of an epoch may be the splits of its source
-    instead, which saves an exchange: then there may be more than `partitions`, and a replay has the same.
+    instead, which saves a shuffle: `prepare` then gets numbers that may be `partitions` or higher, and a replay has the
+    same. A sink that is `keyed` never gets splits.
 
     If the sink is `keyed`, with `partitions` or without, the rows of one key arrive in one partition of an epoch, in
     order: by source, partition and offset, or by event time after a stateful operator; `explain` warns where

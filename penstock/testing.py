@@ -138,6 +138,7 @@ def check_source(make: Callable[[], Source], *, rows_at_least: int = 2) -> None:
         again.open(LocalFolder(folder))
         assert _read(again, start, end) == whole, f"{source.name}: a restarted source gave other rows"
         if source.repeats_splits:
+            assert dict(again.initial()) == start, f"{source.name}: a restarted source begins at other offsets"
             found = [_read_splits(one, start, end, 3) for one in (source, again)]
             assert found[0] == found[1], f"{source.name}: a restarted source gave other splits"
         pieces, at = [], start

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.connectors.files.file_log import LoggedFile, pieces
 from penstock.connectors.files.source import FileSource
-from penstock.connectors.files.stdin import StdinSource
+from penstock.connectors.files.stdin import _LEAST_PIECE, StdinSource
 from penstock.connectors.generators.datagen import DataGen
 from penstock.connectors.generators.items import ItemSource
-from penstock.connectors.topics.offsets import TopicMetadata, clipped, cut, planned_ranges, ranges
+from penstock.connectors.ranges import split_range
+from penstock.connectors.topics.offsets import Range, TopicMetadata, clipped, cut, planned_ranges, ranges
 from penstock.contracts import Offsets, Source
 from penstock.schema import Schema
 from tests.waiting import wait_for
@@ -89,6 +91,31 @@ def test_a_restarted_source_gives_every_split_the_same_rows(make: Any, tmp_path:
     numbers = sorted(row["n"] for at, one in enumerate(before) if one[2] == 3 for rows in found[at] for row in rows)
     assert len(numbers) == ROWS
     assert max(map(len, found)) > 2, "there was something to split"
+
+
+def test_splits_are_cut_as_in_checkpoints_that_are_there(tmp_path: Path) -> None:
+    """An epoch that was started before an upgrade is read again after it: change no number here without a new mark."""
+    start, end = {"0": 1_000}, {"0": 5_000}
+    assert items(tmp_path).splits(start, end, 3) == [("0", 1_000, 2_333), ("0", 2_333, 3_666), ("0", 3_666, 5_000)]
+    assert len(items(tmp_path).splits({"0": 0}, {"0": 2_999}, 3)) == 2
+    assert made_up(tmp_path).splits(start, end, 3) == items(tmp_path).splits(start, end, 3)
+    assert split_range(0, 700_000, 3, _LEAST_PIECE) == [(0, 350_000), (350_000, 700_000)]
+    assert [len(cut([Range(0, 0, rows)], 3)) for rows in (9_999, 10_000, 14_999, 15_000)] == [1, 2, 2, 3]
+    assert cut([Range(0, 3, 10_003), Range(1, 0, 5_000)], 2) == [
+        (Range(0, 3, 7_503),),
+        (Range(0, 7_503, 10_003), Range(1, 0, 5_000)),
+    ]
+    text, groups = LoggedFile("a.csv", 600_000, 600_000), LoggedFile("b.parquet", 9, 4, (100, 300, 200, 400))
+    assert [[part[:3] for part in split] for split in pieces([(text, 0, 600_000), (text, 0, 300_000)], 3)] == [
+        [("a.csv", 0, 300_000)],
+        [("a.csv", 300_000, 600_000)],
+        [("a.csv", 0, 300_000)],
+    ]
+    assert [[part[:3] for part in split] for split in pieces([(groups, 0, 4)], 3)] == [
+        [("b.parquet", 0, 2)],
+        [("b.parquet", 2, 3)],
+        [("b.parquet", 3, 4)],
+    ]
 
 
 OFFSETS = st.integers(0, 12_000)

@@ -161,7 +161,7 @@ class PlannedQuery:
     per_branch    ids of nodes that each branch computes for itself, because Spark finds the watermark only so
     redeclares_watermark  whether state follows on state in buckets, where the driver declares the watermark again
     timers        whether nodes of it set timers
-    keeps_splits  whether all rows of its sink come from one source in the splits of that source, and do so in a replay
+    may_keep_splits  whether the rows of its one sink stay in the splits of its one source, and do so in a replay
     rejected_from id of the source whose rejected rows are all it writes; null for other queries
     """
 
@@ -176,7 +176,7 @@ class PlannedQuery:
     per_branch: tuple[str, ...] = ()
     redeclares_watermark: bool = False
     timers: bool = False
-    keeps_splits: bool = False
+    may_keep_splits: bool = False
     rejected_from: str | None = None
 
 

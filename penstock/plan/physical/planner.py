@@ -206,7 +206,7 @@ def epoch_queries(
                 per_branch=tuple(graph.id(node) for node in nodes if node in branches.per_branch),
                 redeclares_watermark=_redeclares(nodes),
                 timers=any(node.sets_timers for node in nodes),
-                keeps_splits=len(group.writes) == 1 and not asides and _keeps_splits(nodes, kafka_reader),
+                may_keep_splits=len(group.writes) == 1 and not asides and _repeats_splits(nodes, kafka_reader),
             )
         )
     return tuple(queries)
@@ -253,7 +253,7 @@ def _is_beside(write: Write, nodes: set[Node]) -> bool:
     return side is not None and side.side_of in nodes
 
 
-def _keeps_splits(nodes: list[Node], kafka_reader: Reader) -> bool:
+def _repeats_splits(nodes: list[Node], kafka_reader: Reader) -> bool:
     """Return whether Spark runs these nodes of one sink in the tasks that read their source, and a replay does too."""
     reads = list(reads_in(nodes))
     if len(reads) != 1 or (kafka_reader == "spark" and is_topic(reads[0].source)):

@@ -205,7 +205,7 @@ class Checkpoint:
             changes,
             allowed=allowed,
             partitions=self.state_partitions,
-            keep_splits={query.name for query in self.plan.queries if query.keeps_splits},
+            may_keep_splits={query.name for query in self.plan.queries if query.may_keep_splits},
         )
         if needed is None:
             return found

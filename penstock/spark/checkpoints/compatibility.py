@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import CheckpointMismatch
 from penstock.plan.changes import Changes, check_names, compare, sinks_with_new_lineage
-from penstock.plan.naming import node_name
+from penstock.plan.naming import node_id, node_name
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.identity import PlanVersion
 from penstock.spark.tasks.offset_files import split_for
@@ -69,12 +69,12 @@ def plan_migration(
     *,
     allowed: Sequence[str] = (),
     partitions: int | None = None,
-    keep_splits: Collection[str] = (),
+    may_keep_splits: Collection[str] = (),
 ) -> Migration | None:
     """Return the migration that a changed plan needs, or None; raises if the job cannot continue with it.
 
-    It reads Spark's files, so damage in these must be repaired before. The queries in `keep_splits` can finish an epoch
-    whose splits are the partitions of its sink.
+    It reads Spark's files, so damage in these must be repaired before. The queries in `may_keep_splits` can finish an
+    epoch whose splits are the partitions of its sink, unless that sink does not take splits any more.
     """
     times = {changes.renames.get(node, node): lane for node, lane in old.times.items()}
     moved = any(times.get(node, lane) != lane for node, lane in new.times.items())
@@ -84,7 +84,7 @@ def plan_migration(
         else {}
     )
     if changes:
-        _refuse_open_epochs(data, old, new, queries, allowed, keep_splits)
+        _refuse_open_epochs(data, old, new, queries, allowed, may_keep_splits)
     wanted = partitions if partitions and _needs_repartitioning(queries, partitions) else None
     first_epochs = {name: max(history.committed, default=-1) + 1 for name, history in queries.items()}
     return Migration(data, changes, wanted, moved, first_epochs) if changes or moved or wanted else None
@@ -109,7 +109,7 @@ def _refuse_open_epochs(
     new: PlanVersion,
     queries: dict[str, History],
     allowed: Sequence[str],
-    keep_splits: Collection[str],
+    may_keep_splits: Collection[str],
 ) -> None:
     """Refuse to finish an epoch with another plan than it was started with, if a sink may have some of its rows."""
     open_epochs = {name: history.logged[-1] for name, history in queries.items() if _is_open(history)}
@@ -119,9 +119,10 @@ def _refuse_open_epochs(
     split = {query for query, epoch in open_epochs.items() if split_for(queries[query].folder, epoch) is not None}
     changed = [
         *sinks_with_new_lineage(old.nodes, new.nodes, [*itertools.chain(*partial.values())]),
-        *itertools.chain(*(partial[query] for query in split.difference(keep_splits))),
+        *itertools.chain(*(partial[query] for query in split.difference(may_keep_splits))),
     ]
-    mixed = [name for name in changed if name not in allowed]
+    # A sink that is removed gets no row of the new plan.
+    mixed = [name for name in changed if name not in allowed and node_id("write", name) in new.nodes]
     sealed = [name for name, epoch in open_epochs.items() if data.read(f"staged/{name}/outbox/{epoch}/sealed")]
     if mixed or sealed:
         number = max(open_epochs.values())

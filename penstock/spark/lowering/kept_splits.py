@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.errors import SparkFailed
+from penstock.errors import CheckpointMismatch, SparkFailed
 from penstock.plan.operators.stateless import Write
 from penstock.plan.physical.plan import PlannedQuery
 from penstock.spark.tasks.offset_files import replayed_ends, split_for
@@ -17,18 +17,28 @@ from penstock.storage.folders import Folder
 
 def keeps_splits(planned: PlannedQuery, outputs: Sequence[Write], query: Folder) -> bool:
     """Return whether the next epochs of a query keep splits: one that was started goes on as it began."""
-    if not planned.keeps_splits or not all(write.sink.takes_splits for write in outputs):
-        return False
+    can = planned.may_keep_splits and all(write.sink.takes_splits and not write.sink.keyed for write in outputs)
     started = _first_started(query)
-    return started is None or split_for(query, started) is not None
+    if started is None:
+        return can
+    began = split_for(query, started) is not None
+    if began and not can:
+        message = (
+            f"epoch {started} was started with the splits of its source as partitions of its sink, and not finished"
+        )
+        hint = "finish it with the connectors and settings that it was started with: run them with --until drained"
+        raise CheckpointMismatch(message, hint=hint)
+    return began
 
 
 def refuse_other_splits(query: Folder, epoch: int, *, keeps: bool) -> None:
-    """Raise if an epoch began in the other way than this run distributes rows: sinks may have a part of it."""
+    """Raise if an epoch began in the other way than the run distributes rows: sinks may have a part of it.
+
+    So it is where a repair makes several epochs run again, some of which were started by an earlier version.
+    """
     if (split_for(query, epoch) is not None) != keeps:
         message = f"epoch {epoch} was started with its rows in other partitions than the epoch before"
-        hint = "run the job again, with the settings from before: it goes on as that epoch began"
-        raise SparkFailed(message, hint=hint, transient=True)
+        raise SparkFailed(message, hint="run the job again: it goes on as that epoch began", transient=True)
 
 
 def _first_started(query: Folder) -> int | None:

@@ -15,7 +15,7 @@ FROM = "@from"
 # In a scan's offset: it is the end of an epoch without rows that has to be planned again under this number.
 EMPTY = "@empty"
 # In a scan's offset: for how many tasks the epoch was split, where a sink writes splits as its partitions. A replay
-# splits it in the same way, so a source that splits otherwise from some version on needs another mark.
+# splits it in the same way, so how sources split, and their least sizes of a split, are part of a checkpoint's format.
 SPLITS = "@splits"
 REPLAY = "replay.json"
 
@@ -123,9 +123,9 @@ def offset_log_entry(query: Folder, epoch: int) -> list[str]:
 def split_for(query: Folder, epoch: int) -> int | None:
     """Return for how many tasks an epoch was split, if a sink writes its splits as partitions."""
     lines = offset_log_entry(query, epoch)[2:]
-    ends = [json.loads(line) for line in lines if line.startswith("{")]
-    ends = ends or [ends[epoch] for ends in replayed_ends(query).values() if epoch in ends]
-    return next((end[SPLITS] for end in ends if SPLITS in end), None)
+    logged = [json.loads(line) for line in lines if line.startswith("{")]
+    found = logged or [ends[epoch] for ends in replayed_ends(query).values() if epoch in ends]
+    return next((end[SPLITS] for end in found if end and SPLITS in end), None)
 
 
 def watermark_us(query: Folder, epoch: int | None = None) -> int:

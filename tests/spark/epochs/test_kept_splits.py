@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame
 
 import penstock as ps
+from penstock.connectors.generators.items import ItemSource
+from penstock.connectors.tables.sink import TableSink
+from penstock.contracts import Offsets
 from penstock.errors import CheckpointMismatch, RunError
 from penstock.plan.operators.stateless import Write
-from penstock.plan.physical.planner import physical_plan
 from penstock.settings import Settings
 from penstock.spark.epochs import sink_tasks
 from penstock.spark.lowering import compile as compiler
@@ -31,6 +33,7 @@ from penstock.spark.tasks.offset_files import split_for
 from penstock.storage.folders import folder
 from tests.conftest import at_parallelism
 from tests.connectors.kafka_topics import fresh
+from tests.crash.outputs import of_files
 from tests.databases import PostgresServer
 from tests.spark.checkpoints.damaged_jobs import cut
 from tests.waiting import wait_for
@@ -59,17 +62,20 @@ class Job:
         return self.rows.to(ps.table(self.table, connection=self.url)).named("out")
 
     def run(self, cores: int, *outputs: ps.Output, allow_drop: Any = (), **options: Any) -> None:
-        settings = replace(at_parallelism(self.settings, cores), epoch_rows=self.epoch_rows)
+        chosen = {"epoch_rows": self.epoch_rows, "max_lag_rows": 2 * EPOCH_ROWS}
+        settings = replace(at_parallelism(self.settings, cores), **chosen)
         pipeline = ps.Pipeline("kept", *(outputs or (self.written,)), **options)
         running = pipeline.start(until="ended", checkpoint=self.path / "c", settings=settings, allow_drop=allow_drop)
         running.wait()
 
-    def fail(self, cores: int) -> None:
-        """Stop in the middle of the second epoch: the sink has some of its partitions."""
-        step = fails_after_the_others(self.url, self.table)
+    def fail(
+        self, cores: int, *outputs: ps.Output, row: int = 2 * EPOCH_ROWS - 1, earlier: int = EPOCH_ROWS, **options: Any
+    ) -> None:
+        """Stop in the middle of the epoch with this row, before which so many were written: the sink has a part."""
+        step = fails_after_the_others(self.url, self.table, row, earlier)
         with failing_in_the_last_stage(step), pytest.raises(RunError, match="the others have committed"):
-            self.run(cores)
-        assert EPOCH_ROWS < len(self.numbers) < 2 * EPOCH_ROWS
+            self.run(cores, *outputs, **options)
+        assert earlier < len(self.numbers) < earlier + EPOCH_ROWS
 
     @property
     def numbers(self) -> list[int]:
@@ -96,14 +102,14 @@ def failing_in_the_last_stage(step: Callable[[Rows], Rows]) -> Iterator[None]:
         yield
 
 
-def fails_after_the_others(url: str, table: str) -> Callable[[Rows], Rows]:
-    """Return a step that fails in the task with the last row of the second epoch."""
+def fails_after_the_others(url: str, table: str, row: int, earlier: int) -> Callable[[Rows], Rows]:
+    """Return a step that fails in the task with a row, once there are more rows than before its epoch."""
 
     def step(batches: Rows) -> Rows:
         for batch in batches:
-            if 2 * EPOCH_ROWS - 1 in batch.column("n").to_pylist():
+            if row in batch.column("n").to_pylist():
                 with psycopg.connect(url, autocommit=True) as database:
-                    wait_for(lambda: _count(database, table) > EPOCH_ROWS)
+                    wait_for(lambda: _count(database, table) > earlier)
                 message = "the others have committed"
                 raise RuntimeError(message)
             yield batch
@@ -154,15 +160,34 @@ def test_an_epoch_that_was_distributed_by_content_stays_so_until_the_run_after(
     assert job.split(3) == 2
 
 
-def test_an_epoch_that_began_in_the_other_way_is_refused_before_a_task_writes(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+def test_epochs_that_a_repair_runs_again_go_on_as_each_began(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first was distributed by content, the others by splits, and all have to run again."""
+    first = ps.from_items([{"n": n, "k": f"k{n % 7}"} for n in range(EPOCH_ROWS)], SCHEMA).named("rows")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(compiler, "keeps_splits", lambda *_: False)
+        job.run(3, first.to(ps.table(job.table, connection=job.url)).named("out"))
+    job.run(3)
+    assert [job.split(epoch) for epoch in range(3)] == [None, 3, 3]
+    for path in job.path.glob("c/queries/*/commits/[0-2]"):
+        path.unlink()
+    with pytest.raises(RunError, match="epoch 1 was started with its rows in other partitions") as error:
+        job.run(2)
+    assert error.value.transient
+    job.run(2)
+    assert job.numbers == list(range(ROWS))
+
+
+@pytest.mark.parametrize("what", ["sink", pytest.param("source", marks=pytest.mark.slow)])
+def test_an_epoch_whose_connectors_cannot_keep_its_splits_any_more_is_refused_for_good(
+    job: Job, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.fail(3)
     with monkeypatch.context() as other:
-        other.setattr(compiler, "keeps_splits", lambda *_: False)
-        with pytest.raises(RunError, match="epoch 1 was started with its rows in other partitions") as error:
+        connector, promise = {"sink": (TableSink, "takes_splits"), "source": (ItemSource, "repeats_splits")}[what]
+        other.setattr(connector, promise, False)
+        with pytest.raises(CheckpointMismatch, match="epoch 1 was started with the splits of its source") as error:
             job.run(3)
-        assert error.value.transient
+        assert not error.value.transient
     job.run(3)
     assert job.numbers == list(range(ROWS))
 
@@ -179,6 +204,35 @@ def test_a_changed_plan_finishes_the_epoch_in_its_splits_or_says_that_it_cannot(
     assert job.numbers == list(range(ROWS))
     job.run(2, job.written, second)
     assert job.numbers == list(range(ROWS))
+
+
+def test_a_plan_without_the_sink_goes_on(job: Job) -> None:
+    job.fail(3)
+    both = [job.rows.filter(f"n % 2 = {n}").to(ps.files(str(job.path / f"{n}"))).named(f"files{n}") for n in range(2)]
+    job.run(2, *both)
+    assert len(job.numbers) < 2 * EPOCH_ROWS
+    written = [row["n"] for n in range(2) for row in of_files(job.path / f"{n}")]
+    assert sorted(written) == list(range(EPOCH_ROWS, ROWS))
+
+
+class Overloaded(ItemSource):
+    """Rows of which the oldest may be dropped."""
+
+    can_drop = True
+
+    def drop_oldest(self, start: Offsets, rows: int) -> tuple[Offsets, int]:
+        begin, end = int(start["0"]), int(self.latest(start, None)["0"])
+        return {"0": end - rows}, end - rows - begin
+
+
+@pytest.mark.parametrize("row", [9_000 - 1, pytest.param(3_000, marks=pytest.mark.slow)])
+def test_a_changed_plan_drops_what_the_epoch_dropped(job: Job, row: int) -> None:
+    source = Overloaded([{"n": n, "k": ""} for n in range(ROWS)], SCHEMA, "rows")
+    out = ps.read(source).to(ps.table(job.table, connection=job.url)).named("out")
+    options = {"overload": "drop"}
+    job.fail(3, out, row=row, earlier=0, **options)
+    job.run(2, out, rejected_to=ps.files(str(job.path / "bad")), **options)
+    assert job.numbers == list(range(ROWS - 2 * EPOCH_ROWS, ROWS))
 
 
 def test_rows_that_are_accepted_to_be_mixed_are_distributed_by_content(job: Job) -> None:
@@ -270,52 +324,3 @@ def fails_at(row: int) -> Callable[[Rows], Rows]:
             yield batch
 
     return step
-
-
-APPENDED = ps.table("out", connection="postgresql://127.0.0.1/shop")
-
-
-def _planned(*outputs: ps.Output, kafka_reader: Any = "penstock") -> list[bool]:
-    graph = ps.Pipeline("p", *outputs).graph
-    return [query.keeps_splits for query in physical_plan("p", graph, kafka_reader=kafka_reader).queries]
-
-
-class Own(ps.Source):
-    name, schema = "own", ps.Schema(SCHEMA)
-
-
-def _shapes() -> Iterator[tuple[str, bool, Callable[[ps.Stream], ps.Stream]]]:
-    yield "filter and columns", True, lambda rows: rows.filter("n > 1").select("n", up="upper(k)")
-    yield "a function", True, lambda rows: rows.map(lambda row: row)
-    yield "several rows of one", True, lambda rows: rows.flat_map(lambda row: [row, row])
-    yield "a function with other answers each time", False, lambda rows: rows.map(lambda row: row, deterministic=False)
-    yield "two ways to one sink", False, lambda rows: rows.filter("n > 1").union(rows.filter("n < 1"))
-    yield "state", False, lambda rows: rows.event_time("ts", "1s").deduplicate("k", "1m")
-
-
-@pytest.mark.parametrize(("keeps", "shape"), [pytest.param(*one[1:], id=one[0]) for one in _shapes()])
-def test_only_what_runs_in_the_tasks_of_one_source_and_is_repeated_keeps_splits(
-    keeps: bool, shape: Callable[[ps.Stream], ps.Stream]
-) -> None:
-    rows = ps.from_items([], f"{SCHEMA}, ts timestamp").named("rows")
-    assert _planned(shape(rows).to(APPENDED)) == [keeps]
-
-
-def test_two_sinks_another_reader_and_a_source_of_a_user_do_not_keep_splits() -> None:
-    rows = ps.from_items([], SCHEMA).named("rows")
-    assert _planned(rows.to(APPENDED), rows.to(ps.files("out")).named("second")) == [False]
-    topic = ps.read_topic("t", schema=SCHEMA)
-    assert _planned(topic.to(APPENDED)) == [True]
-    assert _planned(topic.to(APPENDED), kafka_reader="spark") == [False]
-    assert _planned(ps.read(Own()).to(APPENDED)) == [False]
-
-
-def test_only_a_table_that_is_appended_to_by_several_tasks_takes_splits(tmp_path: Path) -> None:
-    takes = {
-        "append": APPENDED,
-        "upsert": ps.table("out", connection="postgresql://127.0.0.1/shop", mode="upsert", key="k"),
-        "no ledger": ps.table("out", connection="postgresql://127.0.0.1/shop", guarantee="at_least_once"),
-        "one writer": ps.table("out", connection=f"sqlite:///{tmp_path}/out.db"),
-        "files": ps.files("out"),
-    }
-    assert {name for name, sink in takes.items() if sink.takes_splits} == {"append"}

@@ -65,3 +65,26 @@ class Forgetful(ps.Source):
 def test_a_source_that_cannot_be_read_again_is_caught() -> None:
     with pytest.raises(AssertionError, match="a second read gave other rows"):
         check_source(Forgetful)
+
+
+class Splitting(DataGen):
+    """Splits in another way each time, or does not store where it began."""
+
+    made = 0
+
+    def __init__(self, what: str) -> None:
+        super().__init__("n bigint", rows=50)
+        self.what, self.number = what, Splitting.made
+        Splitting.made += 1
+
+    def initial(self) -> Offsets:
+        return {"0": self.number if self.what == "initial" else 0}
+
+    def splits(self, start: Offsets, end: Offsets, parallelism: int) -> Any:
+        return super().splits(start, end, parallelism + self.number if self.what == "splits" else parallelism)
+
+
+@pytest.mark.parametrize(("what", "found"), [("splits", "gave other splits"), ("initial", "begins at other offsets")])
+def test_a_source_that_does_not_repeat_its_splits_as_it_promises_is_caught(what: str, found: str) -> None:
+    with pytest.raises(AssertionError, match=f"a restarted source {found}"):
+        check_source(lambda: Splitting(what))
