@@ -7,6 +7,8 @@ them, so a file that was merged never comes back.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -99,11 +101,15 @@ def layout(path: str, ending: str) -> object:
 
 
 def header(file: BinaryIO) -> bytes:
-    """Read a csv file's header; quoted names may contain line breaks."""
-    read = file.readline()
+    """Read a csv file's header: a line, or more if quoted names contain line breaks.
+
+    With another quote character a name may contain `"`, which does not quote then: that is a line.
+    """
+    line = read = file.readline()
     while read.count(b'"') % 2 and (more := file.readline()):
         read += more
-    return read
+    records = csv.reader(io.StringIO(read.decode(errors="replace"), newline=""))
+    return read if len(list(records)) == 1 else line
 
 
 _PLAN = f"{INTERNAL_FOLDER}/compaction.json"

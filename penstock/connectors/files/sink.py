@@ -21,6 +21,7 @@ from penstock.contracts import Epoch, Guarantee, Sink
 from penstock.errors import BadSchema, BadValue, PenstockError, SinkFailed, UnknownColumn, choices, one_of
 from penstock.masking import masked
 from penstock.schema import Schema
+from penstock.storage.file_names import file_name
 from penstock.storage.stores import STAGED, open_store, resolve_url
 
 # In a folder name `column=value`, most of the length that file systems allow is for the value.
@@ -164,7 +165,7 @@ class FileSink(Sink):
     def prepare(self, epoch: Epoch, partition: int, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
         """Write the rows of one partition, to staged files if the sink has a ledger."""
         # A renamed sink may share its folder with another sink.
-        sink = "" if epoch.sink == self.name else f"-{quote(epoch.sink, safe='')}"
+        sink = "" if epoch.sink == self.name else f"-{file_name(epoch.sink)}"
         name = f"part-{quote(epoch.lineage, safe='')}{sink}-{epoch.number:08}-{partition}"
         folder, shown = staging_folder(epoch, self._run), self.guarantee != "exactly_once"
         with self._store.translated_errors(self.name):

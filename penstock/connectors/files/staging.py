@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from penstock.connectors.formats.csv.options import CsvOptions
 from penstock.connectors.formats.text_columns import decimal_text, iso
 from penstock.connectors.formats.writers import ENDINGS, Writer, open_writer
+from penstock.errors import SinkFailed
 from penstock.storage.durable_files import sync
 from penstock.storage.stores import FileStore, staged_name
 
@@ -24,6 +25,10 @@ _MOST_BYTES = 1 << 30
 _MOST_BUFFERED = 1 << 27
 _MOST_OPEN = 200
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+# Stands for null until then.
+_MISSING = "\0"
+# In bytes: of a name in a folder, of a path, and of a key in an object store.
+_LONGEST_NAME, _LONGEST_PATH, _LONGEST_KEY = 255, 4_095, 1_024
 
 
 class Staged(TypedDict):
@@ -97,10 +102,20 @@ class Stage:
         again = self._count.get(folder, 0)
         self._count[folder] = again + 1
         final = os.path.join(folder, f"{self._name}{f'-{again}' if again else ''}{ENDINGS[self._format]}")
+        self._refuse_long(final)
         path = self._store.scratch(self._folder)
         file = Staged(staged=final if self._shown else staged_name(self._folder), final=final, rows=0, size=0)
         self._open[folder] = _Open(open_writer(self._format, path, schema, self._options), path, file)
         return self._open[folder]
+
+    def _refuse_long(self, final: str) -> None:
+        """Raise before the epoch is committed: a file that cannot get its name would stop every later run."""
+        longest = _LONGEST_KEY if "://" in self._store.url else _LONGEST_PATH
+        if len(f"{self._store.url}/{final}".encode()) > longest:
+            message = (
+                f"the name of the file {final[:60]}… is longer than the {longest} bytes that {self._store.url} allows"
+            )
+            raise SinkFailed(message, hint="write to a folder with a shorter name, or partition by fewer columns")
 
     def _close(self, folder: str) -> None:
         writer, path, file = self._open[folder]
@@ -138,6 +153,18 @@ def _folder_names(name: str, column: pa.Array) -> pa.Array:
     values = iso(column) if pa.types.is_timestamp(kind) else column.cast(pa.string())
     if pa.types.is_decimal(kind):
         values = decimal_text(column)
-    coded = pc.dictionary_encode(pc.fill_null(values, "\0"))
-    named = [_NULL if v == "\0" else quote(v, safe=" ") for v in coded.dictionary.to_pylist()]
-    return pa.array([f"{quote(name, safe=' ')}={v}" for v in named]).take(coded.indices)
+    coded = pc.dictionary_encode(pc.fill_null(values, _MISSING))
+    return pa.array([_folder_name(name, value) for value in coded.dictionary.to_pylist()]).take(coded.indices)
+
+
+def _folder_name(name: str, value: str) -> str:
+    folder = f"{quote(name, safe=' ')}={_NULL if value == _MISSING else quote(value, safe=' ')}"
+    if len(folder) > _LONGEST_NAME:
+        shown = value if len(value) <= 60 else f"{value[:60]}…"
+        message = (
+            f"partition_by '{name}': the folder of the value {shown!r} would have a name of {len(folder)} bytes, "
+            f"and {_LONGEST_NAME} are possible"
+        )
+        hint = f'partition by something shorter, such as .with_columns(part="md5({name})") or a substr() of it'
+        raise SinkFailed(message, hint=hint)
+    return folder

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -18,7 +19,9 @@ from penstock.connectors.files import compaction
 from penstock.connectors.files.compaction import Compaction, rewrite
 from penstock.connectors.files.parquet_concat import concatenate
 from penstock.connectors.files.sink import FileSink
-from penstock.contracts import Epoch
+from penstock.connectors.files.source import FileSource
+from penstock.connectors.formats.csv.options import CsvOptions
+from penstock.contracts import Epoch, Rejected
 from penstock.errors import SinkFailed
 from penstock.schema import Schema
 from penstock.storage.stores import open_store
@@ -103,6 +106,34 @@ def test_a_csv_header_with_line_ends_in_it_is_left_out_once(tmp_path):
         (tmp_path / f"{number}.csv").write_bytes(b'"a\n""b",c\n%d,2\n' % number)
     rewrite([str(tmp_path / "1.csv"), str(tmp_path / "2.csv")], str(tmp_path / "whole"), ".csv")
     assert (tmp_path / "whole").read_bytes() == b'"a\n""b",c\n1,2\n2,2\n'
+
+
+NAMES = ["a", 'a"b', "a'b", 'a"b"', "a,b", "a;b", '"', '"a', "|"]
+DIALECTS = [{}, {"quote": "'"}, {"delimiter": ";"}, {"quote": "|", "delimiter": "\t"}, {"quote": "'", "escape": "\\"}]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=str)
+@pytest.mark.parametrize("name", NAMES, ids=repr)
+def test_merged_csv_has_its_header_once_and_every_row_whatever_the_dialect(tmp_path, name, dialect):
+    schema, options = Schema({name: "string", "x": "int"}), CsvOptions(**dialect)
+    sink = FileSink(str(tmp_path), "csv", options=options)
+    sink.open(schema, ())
+    for number in range(3):
+        rows = [[{name: f'v"{n}', "x": n}, {name: None, "x": 10 + n}] for n in range(3)]
+        parts = [pa.RecordBatch.from_pylist(some, schema=schema.nullable().arrow) for some in rows]
+        write(sink, number, *parts)
+    assert len(shown(tmp_path)) == 3
+    assert csv_numbers(tmp_path, schema, options) == sorted([0, 1, 2, 10, 11, 12] * 3)
+    Compaction(open_store(str(tmp_path))).run(BIG)
+    assert len(shown(tmp_path)) in (2, 3)
+    assert csv_numbers(tmp_path, schema, options) == sorted([0, 1, 2, 10, 11, 12] * 3)
+
+
+def csv_numbers(path, schema, options):
+    source = FileSource(str(path), schema, "csv", options=replace(options, header=True))
+    found = list(source.read("0", 0, source.latest({}, None)["0"]))
+    assert not [item for item in found if isinstance(item, Rejected)]
+    return sorted(row["x"] for item in found for row in item.to_pylist())
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv", "json"])
