@@ -208,6 +208,12 @@ def sinks_with_new_lineage(old: Plan, new: Plan, sinks: Collection[str]) -> list
     return changed + renamed
 
 
+def sinks_with_new_target(old: Plan, new: Plan) -> list[str]:
+    """Return the sinks that write to another place now, whose ledger does not know what the old place has."""
+    both = [(id, node, new[id]) for id, node in old.items() if node.kind == "write" and id in new]
+    return [node_name("write", id) for id, was, now in both if was.place and now.place and was.place != now.place]
+
+
 def _compared(id: str, was: Described | None, node: Described, renamed: str | None) -> Change:
     name, label, reads = node_name(node.kind, id), _label(id, node), node.kind == "read"
     if was is None or was.kind != node.kind or not _same_place(was, node):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.errors import CheckpointMismatch
-from penstock.plan.changes import Changes, check_names, compare, sinks_with_new_lineage
+from penstock.plan.changes import Changes, check_names, compare, sinks_with_new_lineage, sinks_with_new_target
 from penstock.plan.naming import node_id, node_name
 from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.identity import PlanVersion
@@ -120,6 +120,7 @@ def _refuse_open_epochs(
     changed = [
         *sinks_with_new_lineage(old.nodes, new.nodes, [*itertools.chain(*partial.values())]),
         *itertools.chain(*(partial[query] for query in split.difference(may_keep_splits))),
+        *sinks_with_new_target(old.nodes, new.nodes),
     ]
     # A sink that is removed gets no row of the new plan.
     mixed = [name for name in changed if name not in allowed and node_id("write", name) in new.nodes]

@@ -27,7 +27,7 @@ from penstock.spark.checkpoints.initial_state import InitialState
 from penstock.spark.checkpoints.layout import Layout, QueryLayout, build_layout, query_layout, read_layout, write_layout
 from penstock.spark.checkpoints.physical_plan import write_plan
 from penstock.spark.checkpoints.runs import KEYED, copy_runs
-from penstock.spark.epochs.bounds import planned_bounds, write_bounds
+from penstock.spark.epochs.bounds import planned_bounds, read_bounds, write_bounds
 from penstock.spark.epochs.spark_errors import translate
 from penstock.spark.epochs.timers import PendingTimers
 from penstock.spark.lowering.compile import Query, compile_pipeline
@@ -41,6 +41,8 @@ from penstock.storage.folders import Folder
 
 # What Spark's offset log has for a source that was not read yet.
 UNREAD = "-"
+# What Spark's own connector for Kafka is called in a layout.
+KAFKA = "kafka"
 _SCRATCH = "scratch"
 NEW_CHECKPOINT = "choose another --checkpoint folder for the new version"
 
@@ -169,17 +171,24 @@ class _QueryMigration:
         for epoch in (self.old.committed - 1, self.old.committed, self.old.planned):
             if epoch in history.logged:
                 self.target.write(f"offsets/{epoch + self.old.shift}", self._offsets(epoch))
-        if self.old.planned is not None and (bounds := planned_bounds(history.folder, self.old.planned)) is not None:
+        if self.old.planned is not None and (bounds := self._bounds(self.old.planned)) is not None:
             write_bounds(self.target, self.old.planned + self.old.shift, bounds)
         if self.old.committed >= 0:
             commit = history.read(f"commits/{self.old.committed}")
             self.target.write(f"commits/{self.old.committed + self.old.shift}", commit)
             self._state()
 
+    def _bounds(self, epoch: int) -> str | None:
+        """Return the bounds by which ledgers know an epoch: those of the plan that started it, maybe some plans ago."""
+        folder = self.old.history.folder
+        return read_bounds(folder).get(epoch) or planned_bounds(folder, epoch)
+
     def _offsets(self, epoch: int) -> bytes:
         head = self.old.history.read(f"offsets/{epoch}").decode().splitlines()[:2]
         old = self.old.lines(epoch)
-        ticks = max((_declared_times(source, line) for source, line in old.items()), default=0)
+        # A time that is declared to a source again does no harm, and one that it never gets leaves windows open.
+        read = (_declared_times(source, line) for source, line in old.items())
+        ticks = min((position for position in read if position is not None), default=0)
         new = dict.fromkeys(self.changes.new_sources, UNREAD)
         known = {name: old.get(name) or self.all_old.line(name) for name in self.layout.sources} | new
         lines = [self._offset_line(name, known[name], ticks) for name in self.layout.sources]
@@ -194,7 +203,7 @@ class _QueryMigration:
         old = json.loads(line)
         kept = (FROM, SPLITS) if self.keeps_splits else (FROM,)
         marks = {mark: old[mark] for mark in kept if mark in old}
-        if ticks and CLOCK not in self.layout.sources:
+        if ticks and CLOCK not in self.layout.sources and source not in (WAKEUPS, KAFKA):
             marks[TICKS] = ticks
         return json.dumps(source_offsets(old) | marks)
 
@@ -250,7 +259,7 @@ def _layout(query: Query, graph: Graph, settings: Settings) -> QueryLayout:
     if len(connected) > 1:
         message = "with kafka_reader = 'spark' a plan that reads several topics cannot be changed"
         raise CheckpointMismatch(message, hint=NEW_CHECKPOINT)
-    return replace(layout, sources=["kafka" if name in connected else name for name in layout.sources])
+    return replace(layout, sources=[KAFKA if name in connected else name for name in layout.sources])
 
 
 def _set_operator_id(folder: Folder, number: int) -> None:
@@ -267,7 +276,8 @@ def _set_operator_id(folder: Folder, number: int) -> None:
         folder.write("_metadata/metadata", f"{version}\n{json.dumps(metadata, separators=(',', ':'))}".encode())
 
 
-def _declared_times(source: str, line: str) -> int:
-    """Return the position in the journal of declared times that an epoch has read."""
+def _declared_times(source: str, line: str) -> int | None:
+    """Return the position in the journal of declared times that a source has read; None if it does not read them."""
     offsets = json.loads(line) if line != UNREAD else {}
-    return int(offsets.get("0" if source == CLOCK else TICKS, 0))
+    found = offsets.get("0" if source == CLOCK else TICKS)
+    return None if found is None else int(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +14,13 @@ import pytest
 
 import penstock as ps
 from penstock.errors import BadValue, CheckpointMismatch, SinkFailed
+from penstock.plan.changes import Changes
 from penstock.settings import Settings
 from penstock.spark.checkpoints.checkpoint import Checkpoint
+from penstock.spark.checkpoints.history import History
 from penstock.spark.checkpoints.identity import data_folder
-from penstock.spark.checkpoints.layout import read_layout
+from penstock.spark.checkpoints.layout import QueryLayout, read_layout
+from penstock.spark.checkpoints.migration import OldQuery, _QueryMigration
 from penstock.spark.runs.micro_batch import MicroBatchRun
 from penstock.storage.folders import folder
 
@@ -183,6 +187,66 @@ def test_an_epoch_that_the_old_version_started_is_finished_by_the_new_one(earlie
     job.run(sums, job.out(rows, "raw"), until="ended")
     assert job.wrote("raw", "v") == [(v,) for v in range(10 * job.runs)]
     assert job.wrote("sums", "k, n, total") == expected(range(10 * job.runs))
+
+
+def test_an_epoch_that_several_versions_could_not_finish_is_known_to_the_sinks_by_its_first(job: Job) -> None:
+    """Each version reads other sources, so Spark's offsets of the epoch have other lines."""
+    other = ps.from_items([{"v": 1}], "v int").named("other")
+    raw = job.out(job.rows(), "raw")
+    with pytest.raises(SinkFailed):
+        job.run(raw, job.rows().to(ps.callback(_broken)).named("broken"))
+    with pytest.raises(SinkFailed):
+        job.run(raw, job.out(other, "others"), job.rows().to(ps.callback(_broken_too)).named("still-broken"))
+    job.run(raw, job.out(other, "others"), until="ended")
+    assert job.wrote("raw", "v") == [(v,) for v in range(10 * job.runs)]
+    assert job.wrote("others", "v") == [(1,)]
+
+
+def test_a_sink_that_moves_while_it_may_have_an_unfinished_epoch_is_refused(job: Job) -> None:
+    with pytest.raises(SinkFailed):
+        job.run(job.out(job.rows(), "raw"), job.rows().to(ps.callback(_broken)).named("broken"))
+    moved = job.out(job.rows(), "elsewhere", "raw")
+    with pytest.raises(CheckpointMismatch, match="sink 'raw' may have some of its rows"):
+        job.run(moved)
+    job.run(job.out(job.rows(), "raw"))
+    job.run(moved, until="ended")
+    read = job.wrote("raw", "v") + job.wrote("elsewhere", "v")
+    assert read == [(v,) for v in range(10 * job.runs)]
+
+
+def _broken(epoch: Any, table: Any) -> None:
+    message = "no"
+    raise RuntimeError(message)
+
+
+def _broken_too(epoch: Any, table: Any) -> None:
+    message = "not this either"
+    raise RuntimeError(message)
+
+
+MARKED = '{"0": 7, "@ticks": %d}'
+LINES = {
+    "both read them": (["one", "two"], [MARKED % 3, MARKED % 2], [2, 2]),
+    "one has read none": (["one", "two"], [MARKED % 3, MARKED % 0], [None, None]),
+    "one does not read them": (["one", "two"], [MARKED % 3, '{"0": 7}'], [3, 3]),
+    "Spark's connector and timers": (
+        ["one", "kafka", "wakeups"],
+        [MARKED % 3, '{"t": {"0": 7}}', '{"0": 7}'],
+        [3, None, None],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LINES)
+def test_no_source_skips_a_declared_time_that_it_has_not_read(what: str, tmp_path: Path) -> None:
+    """A time that is declared again does no harm; one that a source never gets leaves windows open."""
+    sources, lines, expected = LINES[what]
+    old = folder(tmp_path)
+    old.write("offsets/0", "\n".join(["v1", "{}", *lines]).encode())
+    layout = QueryLayout(sources, [], [])
+    parts = (OldQuery(History(old), layout, 0), old / "new", (old, old), layout, Changes((), {}), None, None, False)
+    written = _QueryMigration(*parts)._offsets(0).decode().splitlines()[2:]  # type: ignore[arg-type]
+    assert [json.loads(line).get("@ticks") for line in written] == expected
 
 
 def test_a_new_generation_is_never_current_with_the_layout_of_the_old_plan(
