@@ -19,6 +19,7 @@ Connectors are pickled to reach the tasks. Open files and connections there, or 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -354,6 +355,14 @@ class Sink(Connector):
         the job stops. Return None if the ledger does not know; then `committed` is called for each new epoch.
         """
         return None
+
+
+def own_sink(sink: Sink) -> Sink:
+    """Return the sink of one output: it is opened for the rows of that output, so several must not share an object.
+
+    A user's sink without a `spec` stays what it is.
+    """
+    return sink if sink.spec() is None else copy.copy(sink)
 
 
 def answers_committed(sink: Sink) -> bool:

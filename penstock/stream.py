@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from penstock import argument_checks as checks
 from penstock.aggregates import Aggregator
 from penstock.argument_checks import On, Within, joined, joined_asof
-from penstock.contracts import OnError, Sink
+from penstock.contracts import OnError, Sink, own_sink
 from penstock.durations import Span, micros
 from penstock.errors import BadFunction, BadValue, choices, one_of
 from penstock.flows import Flow, Names, Output, as_names, checked_name, named_columns, selected
@@ -205,7 +205,7 @@ class Stream(Flow):
 
     def to(self, sink: Sink) -> Output:
         """End the stream in a sink."""
-        return Output(stateless.Write(input=self.node, sink=checks.sink(sink, "to")))
+        return Output(stateless.Write(input=self.node, sink=own_sink(checks.sink(sink, "to"))))
 
     def _python(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import argument_checks as checks
 from penstock.argument_checks import On
-from penstock.contracts import Sink
+from penstock.contracts import Sink, own_sink
 from penstock.errors import BadValue, PipelineError, UnknownColumn, choices
 from penstock.flows import Names, Output, as_names, checked_name, named_columns, selected
 from penstock.plan.graph import reads_in, upstream
@@ -182,9 +182,9 @@ def written(
         error.node = error.node or label
         raise
     if taker is None:
-        return Output(stateless.Write(input=node(unique), sink=sink))
+        return Output(stateless.Write(input=node(unique), sink=own_sink(sink)))
     same = unique is not None and {*taker.view_key} == {*unique}
-    return Output(stateless.Write(input=node(unique if same else None), sink=taker, hidden=(CHANGE,)))
+    return Output(stateless.Write(input=node(unique if same else None), sink=own_sink(taker), hidden=(CHANGE,)))
 
 
 def latest(

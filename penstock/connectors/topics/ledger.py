@@ -136,7 +136,7 @@ def newest_epochs(targets: Sequence[SinkPartition]) -> dict[int, str]:
 
 def has_epochs(cluster: Cluster, topic: str, sink: str) -> bool:
     """Return whether a sink of that name has written to the topic, in any lineage and query; reads a few ledgers."""
-    name = re.compile(rf"penstock\.[^.]+\.{re.escape(sink)}(@[^.]+)?\.\d+")
+    name = re.compile(rf"penstock\.[^.]+\.{re.escape(sink)}(@.+)?\.\d+")
     ledgers = (SinkPartition(cluster.connection, topic, group) for group in cluster.groups() if name.fullmatch(group))
     return any(_newest(target) >= 0 for target in islice(ledgers, _MOST))
 

@@ -179,6 +179,7 @@ class Union(Node):
     """The rows of all inputs."""
 
     kind = "union"
+    keeps_columns = True
     streams: tuple[Node, ...]
 
     @property
