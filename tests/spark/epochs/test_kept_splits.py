@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,38 +248,40 @@ def test_rows_that_are_accepted_to_be_mixed_are_distributed_by_content(job: Job)
 
 Life = tuple[int, int]
 LIVES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, ROWS - 1)), min_size=1, max_size=3)
-EXAMPLES = {"kind": st.sampled_from(["items", "csv", "parquet", "topic"]), "lives": LIVES}
+EXAMPLES = {
+    "kind": st.sampled_from(["items", "csv", "parquet", "topic"]),
+    "lives": LIVES,
+    "epoch_rows": st.integers(3_000, ROWS),
+}
 QUIET = [HealthCheck.function_scoped_fixture]
 
 
+Check = Callable[[str, list[Life], int], None]
+
+
 @hypothesis_settings(max_examples=2, deadline=None, suppress_health_check=QUIET)
-@given(**EXAMPLES, epoch_rows=st.integers(3_000, ROWS))
+@given(**EXAMPLES)
 def test_every_row_is_there_once_after_tasks_that_fail_at_any_parallelism(
-    shared_settings: Settings,
-    postgres: PostgresServer,
-    event_log: str,
-    kind: str,
-    lives: list[Life],
-    epoch_rows: int,
+    check: Check, kind: str, lives: list[Life], epoch_rows: int
 ) -> None:
-    check(shared_settings, postgres, event_log, kind, lives, epoch_rows)
+    check(kind, lives, epoch_rows)
 
 
 @pytest.mark.slow
 @hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=QUIET)
-@given(**EXAMPLES, epoch_rows=st.integers(3_000, ROWS))
+@given(**EXAMPLES)
 def test_every_row_is_there_once_after_many_tasks_that_fail_at_any_parallelism(
-    shared_settings: Settings,
-    postgres: PostgresServer,
-    event_log: str,
-    kind: str,
-    lives: list[Life],
-    epoch_rows: int,
+    check: Check, kind: str, lives: list[Life], epoch_rows: int
 ) -> None:
-    check(shared_settings, postgres, event_log, kind, lives, epoch_rows)
+    check(kind, lives, epoch_rows)
 
 
-def check(
+@pytest.fixture
+def check(shared_settings: Settings, postgres: PostgresServer, event_log: str) -> Check:
+    return partial(live_and_count, shared_settings, postgres, event_log)
+
+
+def live_and_count(
     settings: Settings, postgres: PostgresServer, event_log: str, kind: str, lives: list[Life], epoch_rows: int
 ) -> None:
     """Run a job whose lives end, each at a parallelism of its own, in the task of some row, and count its rows."""
