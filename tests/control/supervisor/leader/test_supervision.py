@@ -174,8 +174,12 @@ def test_a_job_that_does_not_fit_waits_and_says_why(tmp_path: Path) -> None:
         assert manager.wait_for_state(second, RUNNING).reason is None
 
 
+# A machine that stands still for longer than a lease begins another term, with spares of its own.
+ONE_TERM = {"lease_seconds": 60.0}
+
+
 def test_a_spare_driver_takes_the_next_job(tmp_path: Path) -> None:
-    with running_manager(tmp_path, spares=1) as manager:
+    with running_manager(tmp_path, spares=1, **ONE_TERM) as manager:
 
         def spares() -> list[int]:
             term = manager.leadership.term
@@ -189,7 +193,7 @@ def test_a_spare_driver_takes_the_next_job(tmp_path: Path) -> None:
 
 
 def test_a_manager_that_leaves_ends_its_spares_and_starts_no_other(tmp_path: Path) -> None:
-    with running_manager(tmp_path, spares=1) as manager:
+    with running_manager(tmp_path, spares=1, **ONE_TERM) as manager:
         wait_for(lambda: manager.leadership.term, "no term was started")
         term = manager.leadership.term
         assert term is not None
