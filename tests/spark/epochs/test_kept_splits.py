@@ -207,6 +207,7 @@ def test_a_changed_plan_finishes_the_epoch_in_its_splits_or_says_that_it_cannot(
     assert job.numbers == list(range(ROWS))
 
 
+@pytest.mark.slow
 def test_a_plan_without_the_sink_goes_on(job: Job) -> None:
     job.fail(3)
     both = [job.rows.filter(f"n % 2 = {n}").to(ps.files(str(job.path / f"{n}"))).named(f"files{n}") for n in range(2)]
@@ -236,6 +237,7 @@ def test_a_changed_plan_drops_what_the_epoch_dropped(job: Job, row: int) -> None
     assert job.numbers == list(range(ROWS - 2 * EPOCH_ROWS, ROWS))
 
 
+@pytest.mark.slow
 def test_rows_that_are_accepted_to_be_mixed_are_distributed_by_content(job: Job) -> None:
     job.fail(3)
     second = job.rows.filter("n < 10").to(ps.files(str(job.path / "second"))).named("second")
