@@ -34,7 +34,7 @@ def keeps_splits(planned: PlannedQuery, outputs: Sequence[Write], query: Folder)
 def refuse_other_splits(query: Folder, epoch: int, *, keeps: bool) -> None:
     """Raise if an epoch began in the other way than the run distributes rows: sinks may have a part of it.
 
-    So it is where a repair makes several epochs run again, some of which were started by an earlier version.
+    This happens if a repair runs several epochs again and an earlier version started only some of them.
     """
     if (split_for(query, epoch) is not None) != keeps:
         message = f"epoch {epoch} was started with its rows in other partitions than the epoch before"

@@ -218,7 +218,7 @@ def test_a_plan_without_the_sink_goes_on(job: Job) -> None:
 
 
 class Overloaded(ItemSource):
-    """Rows of which the oldest may be dropped."""
+    """A source that can drop its oldest rows."""
 
     can_drop = True
 
