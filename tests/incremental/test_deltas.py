@@ -76,6 +76,9 @@ def played(model: Model, deltas: list[Delta], first: int) -> Model:
         elif old[1] is not None:
             patched = tuple(new if there else was for new, was, there in zip(values, old[1], has, strict=True))
             model[same(key)] = (sequence, patched)
+        elif same(key) in model:
+            # It has no row to change, and is applied all the same: another delta with its number is a duplicate.
+            model[same(key)] = (sequence, None)
     return model
 
 
@@ -87,6 +90,15 @@ def content(state: Deltas) -> list[Any]:
     """Return everything that a batch means: of columns that a delta does not have, nothing."""
     found = contents(state.table.drop_columns(["__penstock_patched"]))
     return [(*one, *has) for one, has in zip(found, state.patched.tolist(), strict=True)]
+
+
+def test_a_patch_of_a_removed_key_counts_as_applied() -> None:
+    kinds, nothing = [pa.int64(), pa.int64()], (None, (None,), (False,))
+    deltas = [(REMOVE, *nothing), (PATCH, *nothing)]
+    none = no_deltas(table(kinds, []).schema, ["c0"])
+    whole = apply(batch(kinds, deltas, 5), none)
+    one_by_one = apply(batch(kinds, deltas[1:], 6), apply(batch(kinds, deltas[:1], 5), none))
+    assert whole.sequences.tolist() == one_by_one.sequences.tolist() == [6]
 
 
 @law
